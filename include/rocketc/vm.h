@@ -84,7 +84,7 @@ static inline void rc_map_random(uint8_t *base, size_t len)
 }
 
 /* Release the whole pages of a file map in [from, to). The page cache keeps them. */
-static inline void rc_map_let_go(uint8_t *base, size_t from, size_t to)
+static inline void rc_map_release(uint8_t *base, size_t from, size_t to)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     from = (from + page - 1) / page * page;

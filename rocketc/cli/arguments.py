@@ -161,13 +161,13 @@ def prints_messages(format_help: str, body_help: str) -> Callable[[Callable[...,
 def choose_printer(
     spec: str | None, as_json: bool, body: str, out: Out, usual: Callable[[str, bool], Printer]
 ) -> Printer:
-    """Return the printer for --json, -f and --body. Without --json and -f, it is `usual(body, colour)`."""
+    """Return the printer for --json, -f and --body. Without --json and -f, it is `usual(body, color)`."""
     if as_json and spec is not None:
         raise click.UsageError("--json and --format exclude each other")
     if as_json:
         return json_printer(body, out.is_terminal)
     if spec is None:
-        return usual(body, out.has_colour)
+        return usual(body, out.has_color)
     try:
         return compile_format(spec, body, out.is_terminal)
     except ValueError as error:

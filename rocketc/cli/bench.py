@@ -53,7 +53,7 @@ def bench(quick: bool, path: str, as_json: bool) -> int:
                 if as_json:
                     out.json(rows[-1].as_dict())
             if not as_json:
-                out.write(draw(rows, out.has_colour).encode())
+                out.write(draw(rows, out.has_color).encode())
     except Ended as error:
         return error.code
     return 0
@@ -94,12 +94,12 @@ def _measure(work: Any, rounds: int) -> Row:
     return Row(work.name, work.against, work.unit, store, machine)
 
 
-def draw(rows: Sequence[Row], colour: bool) -> str:
+def draw(rows: Sequence[Row], color: bool) -> str:
     """Return the results as a table."""
     table = columns("store", ">rate", "machine", ">rate", ">ratio")
     for row in rows:
         table.add_row(row.work, _rate(row, row.store), row.against, _rate(row, row.machine), f"{row.ratio:.2f}")
-    return render([table], colour)
+    return render([table], color)
 
 
 def _rate(row: Row, rate: float) -> str:

@@ -75,14 +75,14 @@ class _Cat:
     def __init__(self, out: Out, offset: Start | None, as_json: bool, index_slots: int | None) -> None:
         self.offset = offset
         self.index_slots = index_slots
-        self.faults = Faults(self.tell)
+        self.faults = Faults(self.report)
         self.shown = 0  # rows
         self.has_errors = False  # whether an error was reported on stderr
         self._out = out
         self._as_json = as_json
         self._headed = ""
 
-    def tell(self, what: object) -> None:
+    def report(self, what: object) -> None:
         """Report an error on stderr, after the results that were printed before it."""
         self.has_errors = True
         self._out.flush()
@@ -94,7 +94,7 @@ class _Cat:
             yield from _READ[files.kind](self, files)
         except RocketcError as error:
             self.faults.flush()
-            self.tell(plain(error))
+            self.report(plain(error))
 
     def show(self, files: Files, row: Row) -> None:
         self.shown += 1
@@ -261,13 +261,13 @@ def _checkpoint_file(cat: _Cat, files: Files) -> Iterator[Row]:
     try:
         yield {**read_checkpoint(path), "file": path}
     except ValueError as error:
-        cat.tell(error)
+        cat.report(error)
 
 
 def _table(cat: _Cat, files: Files) -> Iterator[Row]:
     table = read_table(files.paths[0])
     if table.load_error is not None:
-        cat.tell(f"{table.load_error}; the output is that of {table.file}")
+        cat.report(f"{table.load_error}; the output is that of {table.file}")
     yield {**table.data, "file": table.file}
 
 
@@ -281,7 +281,7 @@ def not_shown(path: str) -> str:
 
 
 def _other(cat: _Cat, files: Files) -> Iterator[Row]:
-    cat.tell(not_shown(files.paths[0]))
+    cat.report(not_shown(files.paths[0]))
     return iter(())
 
 

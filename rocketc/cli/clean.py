@@ -67,7 +67,7 @@ def clean(
     print_result(
         as_json,
         lambda: {"path": store, **report.to_dict()},
-        lambda colour: draw_clean(store, report, before, start, colour, every, as_broker),
+        lambda color: draw_clean(store, report, before, start, color, every, as_broker),
     )
     return 0
 

@@ -57,16 +57,16 @@ def decode_id(ids: tuple[str, ...], as_json: bool, month: tuple[int, int] | None
     with Out() as out:
         for n, text in enumerate(_all(ids)):
             try:
-                told = _decode(text, month, file_size)
+                decoded = _decode(text, month, file_size)
             except ValueError as error:
                 out.flush()
                 note(str(error))
                 wrong = True
                 continue
             if as_json:
-                out.write((json.dumps(told) + "\n").encode())
+                out.write((json.dumps(decoded) + "\n").encode())
             else:
-                out.write(("\n" * (n > 0) + "\n".join(_lines(told, out.has_colour)) + "\n").encode())
+                out.write(("\n" * (n > 0) + "\n".join(_lines(decoded, out.has_color)) + "\n").encode())
     return 2 if wrong else 0
 
 
@@ -86,17 +86,17 @@ def _decode(text: str, month: tuple[int, int] | None, file_size: int) -> dict[st
     offset, unique = decode_offset_id(text), decode_unique_id(text)
     doubts = offset.doubts(), unique.doubts()
     kind = "unclear" if bool(doubts[0]) == bool(doubts[1]) else "unique" if doubts[0] else "offset"
-    told: dict[str, Any] = {"id": text.upper(), "kind": kind}
+    decoded: dict[str, Any] = {"id": text.upper(), "kind": kind}
     if kind != "unique":
-        told["offsetId"] = _tell_offset(offset, file_size)
+        decoded["offsetId"] = _offset_fields(offset, file_size)
     if kind != "offset":
-        told["uniqueId"] = _tell_unique(unique, month)
+        decoded["uniqueId"] = _unique_fields(unique, month)
     if kind == "unclear":
-        told["offsetId"]["doubts"], told["uniqueId"]["doubts"] = doubts
-    return told
+        decoded["offsetId"]["doubts"], decoded["uniqueId"]["doubts"] = doubts
+    return decoded
 
 
-def _tell_offset(found: OffsetId, file_size: int) -> dict[str, Any]:
+def _offset_fields(found: OffsetId, file_size: int) -> dict[str, Any]:
     out = {
         "storeHost": found.store_host, "address": found.host, "port": found.port, "physicalOffset": found.phy_offset
     }  # fmt: skip
@@ -106,7 +106,7 @@ def _tell_offset(found: OffsetId, file_size: int) -> dict[str, Any]:
     return out
 
 
-def _tell_unique(found: UniqueId, month: tuple[int, int] | None) -> dict[str, Any]:
+def _unique_fields(found: UniqueId, month: tuple[int, int] | None) -> dict[str, Any]:
     """Return the JSON object of a unique id. Its times are the client's local times, in an unknown time zone."""
     day, ms = divmod(found.month_ms, _DAY_MS)
     when = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=ms)
@@ -132,42 +132,42 @@ def _local(when: datetime.datetime) -> str:
     return when.replace(tzinfo=None).isoformat(timespec="milliseconds")
 
 
-def _lines(told: dict[str, Any], colour: bool) -> Iterator[str]:
+def _lines(decoded: dict[str, Any], color: bool) -> Iterator[str]:
     """The lines that are printed without --json."""
-    bold, dim, plain = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if colour else ("", "", "")
-    yield f"{bold}{told['id']}{plain}"
-    if told["kind"] == "unclear":
+    bold, dim, plain = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if color else ("", "", "")
+    yield f"{bold}{decoded['id']}{plain}"
+    if decoded["kind"] == "unclear":
         yield "  kind unclear: it can be read as both kinds, and both are unlikely"
     for key, rows in (("offsetId", _offset_rows), ("uniqueId", _unique_rows)):
-        if key in told:
-            for name, text in rows(told[key]):
+        if key in decoded:
+            for name, text in rows(decoded[key]):
                 yield f"  {dim}{name:16}{plain}{text}"
-            for doubt in told[key].get("doubts", ()):
+            for doubt in decoded[key].get("doubts", ()):
                 yield f"  {'':16}but {doubt}"
 
 
-def _offset_rows(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _offset_rows(decoded: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "offset id", "where a broker stored the message"
-    yield "store host", f"{told['storeHost']}{_class_of(told['address'])}"
-    yield "physical offset", str(told["physicalOffset"])
-    if "file" in told:
-        size = "1 GiB" if told["fileSize"] == FILE_SIZE else f"{told['fileSize']} bytes"
-        yield "file", f"{told['file']}, byte {told['position']}, if files are {size}"
+    yield "store host", f"{decoded['storeHost']}{_class_of(decoded['address'])}"
+    yield "physical offset", str(decoded["physicalOffset"])
+    if "file" in decoded:
+        size = "1 GiB" if decoded["fileSize"] == FILE_SIZE else f"{decoded['fileSize']} bytes"
+        yield "file", f"{decoded['file']}, byte {decoded['position']}, if files are {size}"
 
 
-def _unique_rows(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _unique_rows(decoded: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "unique id", "which client made the message"
-    yield "address", f"{told['address']}{_class_of(told['address'])}"
-    yield "process", f"{told['processId']} (the low 16 bits of its id)"
-    yield "class loader", f"0x{told['classLoaderHash'] & 0xFFFFFFFF:08X} (its hash code, if the client is Java)"
+    yield "address", f"{decoded['address']}{_class_of(decoded['address'])}"
+    yield "process", f"{decoded['processId']} (the low 16 bits of its id)"
+    yield "class loader", f"0x{decoded['classLoaderHash'] & 0xFFFFFFFF:08X} (its hash code, if the client is Java)"
     clock = "by the client's clock"
-    if "born" in told:
-        yield "made", f"{told['born']}, {clock}"
+    if "born" in decoded:
+        yield "made", f"{decoded['born']}, {clock}"
     else:
-        yield "made", f"on day {told['day']} of a month at {told['time']}, {clock}"
-        if "bornAtTheLatest" in told:
-            yield "", f"at the latest {told['bornAtTheLatest']} (see --month)"
-    yield "counter", str(told["counter"])
+        yield "made", f"on day {decoded['day']} of a month at {decoded['time']}, {clock}"
+        if "bornAtTheLatest" in decoded:
+            yield "", f"at the latest {decoded['bornAtTheLatest']} (see --month)"
+    yield "counter", str(decoded["counter"])
 
 
 def _class_of(address: str) -> str:

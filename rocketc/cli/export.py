@@ -131,12 +131,12 @@ def export(
                 jobs=jobs,
             )
         except FileExistsError as error:
-            raise click.UsageError(_tell_existing(error)) from None
+            raise click.UsageError(_existing_text(error)) from None
         except (ValueError, NotADirectoryError) as error:
             raise click.UsageError(str(error)) from None
         try:
-            with signals_raise(), progress("exporting", scan.bytes) as tell:
-                report = plan.run(tell)
+            with signals_raise(), progress("exporting", scan.bytes) as update:
+                report = plan.run(update)
         except Ended as error:
             return error.code
         except ImportError as error:
@@ -151,7 +151,7 @@ def export(
     return selection.conclude(report.scan)
 
 
-def _tell_existing(error: FileExistsError) -> str:
+def _existing_text(error: FileExistsError) -> str:
     if error.errno == errno.ENOTEMPTY:
         return f"{error.filename}: {error.strerror}: it is not replaced"
     return f"{error.filename} exists: use --force to replace it"

@@ -39,7 +39,7 @@ def export_spark(
     """
     options = selection.options
     refused = [name for name, value in other.items() if value]
-    refused += [name for name in options if name not in _TAKEN and not _is_usual(options[name])]
+    refused += [name for name in options if name not in _TAKEN and not _is_default(options[name])]
     refused += ["strict"] if options["errors"] == "raise" else []
     if refused:
         raise click.UsageError(f"--engine spark archives whole topics and can't be used with {', '.join(refused)}")
@@ -62,7 +62,7 @@ def export_spark(
             spark = _session(jobs)
             try:
                 size = sum(file.size for log in resolve(source) for file in log.files)
-                with progress("archiving", size) as tell:
+                with progress("archiving", size) as update:
                     report = spark_archive.archive(
                         spark,
                         source,
@@ -72,7 +72,7 @@ def export_spark(
                         crc=options["crc"],
                         decompress=options["decompress"],
                         compression=compression,
-                        progress=tell,
+                        progress=update,
                     )
             finally:
                 spark.stop()
@@ -108,7 +108,7 @@ def said(text: str) -> str:
     return lines[0] if lines else "failed"
 
 
-def _is_usual(value: Any) -> bool:
+def _is_default(value: Any) -> bool:
     """Whether an option has its default; 1 is a number that was given."""
     return value is None or value is True
 

@@ -190,8 +190,8 @@ class _Search:
         parts = scan.by_file()
         number = 0
         with ExitStack() as bar:
-            tell = bar.enter_context(progress("searching", scan.bytes))
-            for message in islice(_messages(parts, tell), self._count):
+            update = bar.enter_context(progress("searching", scan.bytes))
+            for message in islice(_messages(parts, update), self._count):
                 if out.is_terminal and number == 0:
                     bar.close()  # the bar would be mixed with the messages
                 out.write(show(message))
@@ -204,20 +204,20 @@ class _Search:
         return code
 
 
-def _messages(parts: list[Scan], tell: Callable[[int], None]) -> Iterator[Message]:
+def _messages(parts: list[Scan], update: Callable[[int], None]) -> Iterator[Message]:
     done = 0
     for part in parts:
         for message in part:
-            tell(done + part.report.bytes)
+            update(done + part.report.bytes)
             yield message
         done += part.bytes
-        tell(done)
+        update(done)
 
 
 # ---- in full
 
 
-def full_printer(body: str, colour: bool) -> Printer:
+def full_printer(body: str, color: bool) -> Printer:
     """Return the printer for all fields, one per line, then properties and body; a blank line between messages.
 
     >>> import rocketc
@@ -225,7 +225,7 @@ def full_printer(body: str, colour: bool) -> Printer:
     >>> full_printer("text", False)(m).decode().splitlines()[:2]
     ['topic             orders', 'queue             0, offset 7']
     """
-    bold, dim, plain = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if colour else ("", "", "")
+    bold, dim, plain = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if color else ("", "", "")
     first = True
 
     def show(m: Message) -> bytes:

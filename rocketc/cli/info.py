@@ -40,15 +40,15 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
 
         return info_files(path, files, as_json, every, index_slots)
     found = take_inventory(path, progress)
-    print_result(as_json, found.to_dict, lambda colour: draw(found, colour, every))
+    print_result(as_json, found.to_dict, lambda color: draw(found, color, every))
     if found.is_empty:
         note(f"nothing to read: {path}")
     return 0 if found.is_whole else 1
 
 
-def draw(found: Inventory, colour: bool, every: bool) -> str:
+def draw(found: Inventory, color: bool, every: bool) -> str:
     """Return the table, as wide as the terminal, or 80 columns without a terminal."""
-    return render_report(_lines(found, every), _file_table(found.files, every), colour)
+    return render_report(_lines(found, every), _file_table(found.files, every), color)
 
 
 def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
@@ -63,8 +63,8 @@ def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
         span = f" ({show_span(last - first)})" if last is not None and last > first else ""
         yield "times", f"{show_time(first)} to {until}{span}", ""
     if found.end is not None and found.lastFile is not None:
-        yield "end", _tell_end(found), ""
-    yield from _how_it_was_left(found)
+        yield "end", _end_text(found), ""
+    yield from _state_lines(found)
     if found.consumeQueues is not None:
         topics, queues = found.consumeQueues["topics"], found.consumeQueues["queues"]
         index = many(found.indexFiles or 0, "index file")
@@ -72,20 +72,20 @@ def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
     if found.cut is not None and found.cut["files"]:
         kept = f"{show_size(found.cut['bytes'])} in {many(found.cut['files'], 'file')}"
         yield "cut", f"{kept} that a recovery cut off the log: `rocketc cat {os.path.join(found.path, 'cut')}`", ""
-    yield from section("holes", some(found.holes, every, _tell_hole), "none")
+    yield from section("holes", some(found.holes, every, _hole_text), "none")
     damage = [*some(found.damage, every, damage_text)]
     if (last := found.had_messages_until) is not None:
         damage.append(f"the end of the log is missing: the checkpoint has messages until {show_time(last)}")
-    yield from section("damage", damage, _where_it_was_looked(found))
+    yield from section("damage", damage, _checked_text(found))
 
 
-def _where_it_was_looked(found: Inventory) -> str:
+def _checked_text(found: Inventory) -> str:
     if len(found.files) < 2:
         return "none"
     return "none found in the first record of each file and in the last file"
 
 
-def _tell_end(found: Inventory) -> str:
+def _end_text(found: Inventory) -> str:
     end, follows = found.end or 0, ""
     if torn := torn_tail(found.damage, end):
         end, follows = torn.start, f"; {torn.stop - torn.start} damaged bytes follow"
@@ -94,7 +94,7 @@ def _tell_end(found: Inventory) -> str:
     return f"byte {end - (last.physicalOffset or 0)} of {basename(last.file)}, after its {messages}{follows}"
 
 
-def _how_it_was_left(found: Inventory) -> Iterator[tuple[str, str, str]]:
+def _state_lines(found: Inventory) -> Iterator[tuple[str, str, str]]:
     if found.abort is not None:
         who = f" of process {found.abort['pid']}" if "pid" in found.abort else ""
         if found.lock is not None and "pid" in found.lock:
@@ -112,7 +112,7 @@ def _how_it_was_left(found: Inventory) -> Iterator[tuple[str, str, str]]:
         yield from section("flushed", times, style="")
 
 
-def _tell_hole(hole: Hole) -> str:
+def _hole_text(hole: Hole) -> str:
     if hole.kind == "missing":
         return gap_text(hole.start, hole.stop)
     where, name = f"{hole.start} to {hole.stop} ({show_size(hole.stop - hole.start)})", basename(hole.file or "")

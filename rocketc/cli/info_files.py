@@ -34,11 +34,11 @@ def info_files(path: str, found: Sequence[Files], as_json: bool, every: bool, in
     kind = found[0].kind
     refuse_other_options(kind)
     info = _Info(path, kind, index_slots)
-    with progress("reading", sum(map(_size, (path for files in found for path in files.paths)))) as tell:
-        info.tell = tell
+    with progress("reading", sum(map(_size, (path for files in found for path in files.paths)))) as update:
+        info.update = update
         for files in found:
-            info.look_at(files)
-    print_result(as_json, info.to_dict, lambda colour: info.draw(colour, every))
+            info.read(files)
+    print_result(as_json, info.to_dict, lambda color: info.draw(color, every))
     if info.is_empty and not info.problems:
         note(f"nothing to read: {path}")
     return 1 if info.problems or info.is_empty else 0
@@ -51,7 +51,7 @@ class _Info:
         self.kind = kind
         self.index_slots = index_slots
         self.faults = Faults(self._take)
-        self.tell: Callable[[int], None] = lambda done: None
+        self.update: Callable[[int], None] = lambda done: None
         self._done = 0
         self._path = path
         self._entries: list[Entry] = []
@@ -70,7 +70,7 @@ class _Info:
     def _take(self, fault: Fault) -> None:
         self._faults.append(fault)
 
-    def look_at(self, files: Files) -> None:
+    def read(self, files: Files) -> None:
         """Read these files and add them to the report."""
         try:
             self._entries.append(_LOOK[files.kind](self, files))
@@ -84,7 +84,7 @@ class _Info:
     def step(self, size: int) -> None:
         """Move the progress bar by `size` bytes that were read."""
         self._done += size
-        self.tell(self._done)
+        self.update(self._done)
 
     def to_dict(self) -> Entry:
         entries = "queues" if self.kind in QUEUE_KINDS else "files"
@@ -94,7 +94,7 @@ class _Info:
             "faults": faults, "errors": self._errors,
         }  # fmt: skip
 
-    def draw(self, colour: bool, every: bool) -> str:
+    def draw(self, color: bool, every: bool) -> str:
         lines = [(WORDS[self.kind], self._path, "")]
         entries: Sequence[Entry] = self._entries
         if len(entries) == 1 and self.kind not in QUEUE_KINDS:
@@ -104,7 +104,7 @@ class _Info:
         if (hidden := self.faults.count - len(self._faults)) > 0:
             problems.append(f"{hidden} more in the same files")
         lines += section("problems", some(problems, every, str), "none")
-        return render_report(lines, _table(self.kind, entries, every), colour)
+        return render_report(lines, _table(self.kind, entries, every), color)
 
 
 # ---------------------------------------------------------------- reading
@@ -262,10 +262,10 @@ def _one_checkpoint(entry: Entry) -> Iterator[tuple[str, str]]:
 
 def _one_config(entry: Entry) -> Iterator[tuple[str, str]]:
     yield "read", entry["file"]
-    yield "holds", _tell_counts(entry)
+    yield "holds", _counts_text(entry)
 
 
-def _tell_counts(entry: Entry) -> str:
+def _counts_text(entry: Entry) -> str:
     counts = [f"{number} {what if number != 1 else what.removesuffix('s')}" for what, number in entry["counts"].items()]
     return ", ".join(counts) or "no entries"
 
@@ -314,5 +314,5 @@ def _index_row(entry: Entry) -> tuple[str, ...]:
 _TABLES: dict[str, tuple[tuple[str, ...], Callable[[Entry], tuple[str, ...]]]] = {
     **dict.fromkeys(QUEUE_KINDS, ((">files", ">units", "offsets", "physical offsets", "queue"), _queue_row)),
     "index": (("file", ">units", ">room", "slots in use", "first message"), _index_row),
-    "json": (("table", "holds"), lambda entry: (os.path.basename(entry["file"]), _tell_counts(entry))),
+    "json": (("table", "holds"), lambda entry: (os.path.basename(entry["file"]), _counts_text(entry))),
 }

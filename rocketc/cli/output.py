@@ -22,10 +22,10 @@ from rocketc.report.text import in_words, plain, visible, visible_json
 
 BLOCK_BYTES = 1 << 16
 SHOWN_AFTER = 0.5  # seconds until the progress bar is shown
-_AGAIN = 0.1
+_REDRAW_SECONDS = 0.1  # least time between two updates of the bar
 
 
-def has_colour(stream: TextIO) -> bool:
+def has_color(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -44,7 +44,7 @@ class Out:
             raise OSError(errno.EBADF, "stdout is closed")
         self._raw = sys.stdout.buffer
         self.is_terminal = sys.stdout.isatty()
-        self.has_colour = has_colour(sys.stdout)
+        self.has_color = has_color(sys.stdout)
         self._live = live or self.is_terminal
         self._parts: list[bytes] = []
         self._size = 0
@@ -113,12 +113,12 @@ class DamageNotes:
 
 
 def print_result(as_json: bool, value: Callable[[], Any], draw: Callable[[bool], str]) -> None:
-    """Print a report on stdout: value() as one line of JSON, or the text of `draw(has_colour)`."""
+    """Print a report on stdout: value() as one line of JSON, or the text of `draw(has_color)`."""
     with Out() as out:
         if as_json:
             out.json(value())
         else:
-            out.write_text(draw(out.has_colour))
+            out.write_text(draw(out.has_color))
 
 
 def command(
@@ -146,7 +146,7 @@ def _ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
             code = 130
         except BrokenPipeError as error:  # the reader of the pipe has ended
             code = 130 if isinstance(error.__context__, KeyboardInterrupt) else 0
-            _let_go_of_output()
+            _discard_output()
         except CorruptRecordError as error:
             code = 1
             where = f"{error.file}: " if error.file else ""
@@ -156,7 +156,7 @@ def _ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
             note(plain(error))
         except OSError as error:  # of stdout: the disk is full, or stdout is closed
             code = 1
-            _let_go_of_output()
+            _discard_output()
             note(f"can't write: {plain(error)}")
         except UnicodeEncodeError as error:  # from an argument; open() accepts such file names
             raise click.UsageError(f"{error.object!r} is not UTF-8") from None
@@ -165,7 +165,7 @@ def _ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
     return run_quietly
 
 
-def _let_go_of_output() -> None:
+def _discard_output() -> None:
     """Discard what is left in Python's buffers of stdout and stderr, so that Python's exit does not fail on it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
@@ -179,7 +179,7 @@ def _let_go_of_output() -> None:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """While entered, tell(done) moves a progress bar on stderr, if stderr is a terminal and the work takes long.
+    """While entered, update(done) moves a progress bar on stderr, if stderr is a terminal and the work takes long.
 
     what   the label of the bar: "exporting"
     total  bytes
@@ -189,7 +189,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
         return
     bar = _Bar(what, total)
     try:
-        yield bar.tell
+        yield bar.update
     finally:
         bar.close()
 
@@ -204,11 +204,11 @@ class _Bar:
         self._move: Callable[[int], None] | None = None
         self._stop: Callable[[], None] | None = None
 
-    def tell(self, done: int) -> None:
+    def update(self, done: int) -> None:
         now = time.monotonic()
         if now < self._next:
             return
-        self._next = now + _AGAIN
+        self._next = now + _REDRAW_SECONDS
         if self._move is None:
             self._start()
         assert self._move is not None

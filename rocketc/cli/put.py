@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rocketc.log._put_result import PutResult
     from rocketc.store._store import MessageStore
 
-_DOUBT = "the last messages may not be durable"
+_MAYBE_LOST = "the last messages may not be durable"
 _JSON_GROWTH = 7  # a byte of a body takes up to six bytes in JSON, and 4/3 bytes in base64
 _PARTS = {"commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock"}  # a store has one of these
 
@@ -123,7 +123,7 @@ def put(
         with Out() as out:
             out.json(done.summary(store))
     elif done.messages:
-        note(done.tell(store))
+        note(done.text(store))
     if done.code == 0 and done.messages == 0:
         note(f"nothing to read: {' '.join('stdin' if path == '-' else path for path in inputs)}")
         return 1
@@ -174,7 +174,7 @@ class _Done:
             "stop": self.end,
         }
 
-    def tell(self, store: str) -> str:
+    def text(self, store: str) -> str:
         rate = f"{self.messages / max(self.seconds, 1e-9):,.0f}/s"
         size = f"{show_size(self.bytes)} in {self.seconds:.1f} s, {rate}"
         return f"{many(self.messages, 'message')} put into {store}: {size}; offsets {self.first} to {self.end}"
@@ -192,7 +192,7 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How)
     bar = (progress if total else no_progress)("putting", total or 0)
     started = time.perf_counter()
     try:
-        with stop.installed(), bar as tell:
+        with stop.installed(), bar as update:
             with stop.waiting():  # a recovery can take long; if it is interrupted, the next open does it
                 # One flush for all messages of a read is as safe as one flush per message.
                 target = open_store(store, **{**settings, "flush": "async"})
@@ -203,22 +203,22 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How)
                         _put_block(target, block, how, done, stop)
                         if settings["flush"] == "sync":
                             target.flush()
-                        tell(block.read)
+                        update(block.read)
                         stop.check()
                 except Ended as error:
                     done.code = error.code
                 except RocketcError as error:
                     done.code = 1
-                    note(_plainly(error))
+                    note(_error_text(error))
                     if target.failed is not None:
-                        note(_DOUBT)
+                        note(_MAYBE_LOST)
     except Ended as error:  # while the store was opened; or a second signal, while it was closed
         done.code = error.code
     except RocketcError as error:  # opening failed, or the last flush did
         if done.messages == 0:
             raise
-        note(_plainly(error))
-        note(_DOUBT)
+        note(_error_text(error))
+        note(_MAYBE_LOST)
         done.code = 1
     finally:
         logging.getLogger("rocketc").removeHandler(warnings_of_library)
@@ -273,7 +273,7 @@ def _arguments(line: bytes, how: _How) -> dict[str, Any]:
     return made
 
 
-def _plainly(error: RocketcError) -> str:
+def _error_text(error: RocketcError) -> str:
     return f"the disk is full: {plain(error)}" if isinstance(error, StoreFullError) else plain(error)
 
 

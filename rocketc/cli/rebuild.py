@@ -36,12 +36,12 @@ def rebuild(store: str, only: Literal["cq", "index"] | None, conf: str | None, a
         logs = resolve(store)
     except StoreIOError:
         logs = []
-    with progress("rebuilding", sum(file.size for log in logs for file in log.files)) as tell:
-        report = rebuild_files(store, only, config=config, tell=tell)
+    with progress("rebuilding", sum(file.size for log in logs for file in log.files)) as update:
+        report = rebuild_files(store, only, config=config, tell=update)
     print_result(
         as_json,
         lambda: {"path": store, **report.to_dict()},
-        lambda colour: render([facts(rebuild_lines(store, only, report, every))], colour),
+        lambda color: render([facts(rebuild_lines(store, only, report, every))], color),
     )
     if report.damage or report.missing:
         note("the log is damaged: run `rocketc verify` for details")

@@ -43,8 +43,8 @@ def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, 
     except StoreIOError:
         total = 0
     try:
-        with progress("salvaging", total) as tell:
-            report = copy_out(src, dst, compact=compact, dry_run=dry_run, config=config, tell=tell)
+        with progress("salvaging", total) as update:
+            report = copy_out(src, dst, compact=compact, dry_run=dry_run, config=config, tell=update)
     except KeyboardInterrupt:
         if os.path.isdir(dst + UNFINISHED):
             note(f"interrupted: {dst}{UNFINISHED} is kept; run the same command again")
@@ -58,7 +58,7 @@ def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, 
     print_result(
         as_json,
         lambda: {"path": src, "store": dst, **report.to_dict()},
-        lambda colour: render([facts(salvage_lines(src, dst, report, every))], colour),
+        lambda color: render([facts(salvage_lines(src, dst, report, every))], color),
     )
     if not report.records:
         note(f"nothing to read: {src}")

@@ -47,24 +47,24 @@ class Stop:
     """Stops reading at the first signal, so that the data read so far is processed. A second signal raises at once."""
 
     def __init__(self) -> None:
-        self._asked: int | None = None
+        self._number: int | None = None
         self._is_waiting = False
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """While entered, this object handles SIGINT, SIGTERM and SIGHUP. Leave it after the cleanup."""
-        with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), self._come):
+        with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), self._on_signal):
             yield
 
-    def _come(self, number: int, frame: FrameType | None) -> None:
-        again, self._asked = self._asked is not None, number
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        again, self._number = self._number is not None, number
         if again or self._is_waiting:
             raise Ended(number)
 
     def check(self) -> None:
         """Raise Ended if a signal arrived."""
-        if self._asked is not None:
-            raise Ended(self._asked)
+        if self._number is not None:
+            raise Ended(self._number)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

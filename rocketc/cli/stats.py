@@ -123,9 +123,9 @@ def stats(
         elif not found.total.messages:
             note("no message is selected")
         elif plot:
-            out.write_text(picture(found, view, sort == "messages", out.has_colour))
+            out.write_text(chart(found, view, sort == "messages", out.has_color))
         else:
-            out.write_text(table(found, view, out.has_colour))
+            out.write_text(table(found, view, out.has_color))
     if found.more.messages:
         note(
             f"there are more than {len(found)} groups: {many(found.more.messages, 'message')} of the later groups "
@@ -145,11 +145,11 @@ def _count(selection: Selection, by: tuple[str, ...]) -> Count:
     options = selection.options
     strict = options["errors"] == "raise"
     # One thread finds the first damage of the log, and Ctrl-C or the time limit can end a regular expression there.
-    asks = options["where"] is not None or any(not isinstance(topic, str) for topic in options["topics"] or ())
-    threads = 1 if strict or asks else None
+    interruptible = options["where"] is not None or any(not isinstance(topic, str) for topic in options["topics"] or ())
+    threads = 1 if strict or interruptible else None
     scan = selection.scan(errors="raise" if strict else "skip", batch_bytes=BATCH_BYTES)
-    with progress("counting", scan.bytes) as tell:
-        return count(scan, by, threads=threads, tell=tell)
+    with progress("counting", scan.bytes) as update:
+        return count(scan, by, threads=threads, update=update)
 
 
 # ---- which groups, in which order
@@ -244,12 +244,12 @@ def show_share(part: int, whole: int) -> str:
     return f"{min(100 * part / whole, 99.9):.1f}%"
 
 
-def table(found: Count, view: View, colour: bool) -> str:
+def table(found: Count, view: View, color: bool) -> str:
     """Return times and sizes of all messages, and a line per group; as wide as the terminal, or 80 columns."""
-    return render([facts(_about_all(found)), "", _groups(found, view)], colour)
+    return render([facts(_total_lines(found)), "", _groups(found, view)], color)
 
 
-def _about_all(found: Count) -> Iterator[tuple[str, str, str]]:
+def _total_lines(found: Count) -> Iterator[tuple[str, str, str]]:
     total = found.total
     if total.first is not None and total.last is not None:
         span = f" ({show_span(total.last - total.first)})" if total.last > total.first else ""
@@ -354,7 +354,7 @@ def _clock(total: Group) -> Callable[[int | None], str]:
 # ---- the chart
 
 
-def picture(found: Count, view: View, messages: bool, colour: bool) -> str:
+def chart(found: Count, view: View, messages: bool, color: bool) -> str:
     """Return bars over time if one of the dimensions is a time, otherwise one bar per group.
 
     messages  draw messages instead of bytes
@@ -362,7 +362,7 @@ def picture(found: Count, view: View, messages: bool, colour: bool) -> str:
     what = "messages" if messages else "bytes"
     time = next((i for i, name in enumerate(found.by) if name in TIMES), None)
     if time is None:
-        return _bars(found, view, what, colour)
+        return _bars(found, view, what, color)
     groups = []
     for group in found:
         when = group.values[time]
@@ -372,14 +372,14 @@ def picture(found: Count, view: View, messages: bool, colour: bool) -> str:
             groups.append((int(when), label, group.messages if messages else group.bytes))
     if not groups:
         return "no message has a valid time\n"
-    return plots.draw_over_time(what, found.by[time], groups, not messages, colour)
+    return plots.draw_over_time(what, found.by[time], groups, not messages, color)
 
 
 def _in_legend(name: str, value: Value) -> str:
     return f"queue {value}" if name == "queue" else show_value(name, value)
 
 
-def _bars(found: Count, view: View, what: str, colour: bool) -> str:
+def _bars(found: Count, view: View, what: str, color: bool) -> str:
     named = [
         (" ".join(show_value(name, value) for name, value in zip(found.by, group.values, strict=True)), group)
         for group in view.groups
@@ -395,4 +395,4 @@ def _bars(found: Count, view: View, what: str, colour: bool) -> str:
         bars.append((name or "total", value, text))
     by = f" by {', '.join(found.by)}" if found.by else ""
     title = f"{what}{by}; {show_size(whole) if is_size else whole} in all"
-    return plots.draw_bars(title, bars, is_size, colour)
+    return plots.draw_bars(title, bars, is_size, color)

@@ -54,7 +54,7 @@ def top(path: str, interval: float, sort: str, groups: bool, conf: str | None, o
         time.sleep(interval)
         rates = Rates.between(before, watch.read())
     print_result(
-        as_json, lambda: {"path": path, **rates.to_dict()}, lambda colour: render(draw(path, rates, sort, view), colour)
+        as_json, lambda: {"path": path, **rates.to_dict()}, lambda color: render(draw(path, rates, sort, view), color)
     )
     return 0
 

@@ -33,12 +33,12 @@ def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) 
     record, which a killed broker leaves, is also damage; RocketMQ cuts it off at its next start.
     """
     total = sum(file.size for log in resolve(path) for file in log.files) * (1 if root_of(path) is None else 2)
-    with progress("checking", total) as tell:
-        report = check(path, jobs=jobs, tell=tell)
+    with progress("checking", total) as update:
+        report = check(path, jobs=jobs, tell=update)
     print_result(
         as_json,
         lambda: {"path": [*map(shown, path)], **report.to_dict()},
-        lambda colour: draw_verify(path, report, colour, every),
+        lambda color: draw_verify(path, report, color, every),
     )
     if report.is_empty:
         note(f"nothing to read: {' '.join(map(shown, path))}")

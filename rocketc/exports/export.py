@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Export", "ExportReport", "export"]
 
-Tell = Callable[[int], None]
+Update = Callable[[int], None]
 
-_TOLD_EVERY = 64  # blocks of messages between two progress reports
+_UPDATE_EVERY = 64  # blocks of messages between two progress reports
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def export(
     row_group_size: int = ROW_GROUP_BYTES,
     overwrite: bool = False,
     jobs: int | None = None,
-    progress: Tell | None = None,
+    progress: Update | None = None,
 ) -> ExportReport:
     """Write the messages of a scan to a file, or to a folder of partitions, in the order of the log.
 
@@ -151,7 +151,7 @@ class Export:
         elif not is_special(self.path):
             refuse_existing(os.path.realpath(self.path), self._overwrite, self.path)
 
-    def run(self, progress: Tell | None = None) -> ExportReport:
+    def run(self, progress: Update | None = None) -> ExportReport:
         """Run the export.
 
         >>> import io, rocketc
@@ -159,17 +159,17 @@ class Export:
         >>> Export(rocketc.decode(rocketc.encode("orders", b"hi"), columns=["body"]), out, "jsonl").run().bytes
         15
         """
-        tell = progress or (lambda done: None)
+        update = progress or (lambda done: None)
         if self.path is not None and self._by:
             with whole_folder(self.path, self._overwrite, is_partition) as root:
-                size, files = self._fill(root, tell)
+                size, files = self._fill(root, update)
         elif self.path is not None:
             with whole_file(self.path, self._overwrite) as sink:
-                size, files = self._write(sink, is_special(self.path), tell), 1
+                size, files = self._write(sink, is_special(self.path), update), 1
         else:
             assert self._stream is not None
             sink = sink_to_stream(self._stream)
-            size, files = self._write(sink, True, tell), 1
+            size, files = self._write(sink, True, update), 1
         report = self._scan.report
         return ExportReport(self.path, self.format.name, report.records, size, files, report)
 
@@ -181,13 +181,13 @@ class Export:
         ordered = len(self._scan.logs) < 2
         return ColumnFile(sink, self.format, schema_of(columns), self._row_group_size, ordered, stream)
 
-    def _write(self, sink: Sink, stream: bool, tell: Tell) -> int:
+    def _write(self, sink: Sink, stream: bool, update: Update) -> int:
         """Write all rows to one file; return its size in bytes."""
         text = self.format.is_text
         # A write to a pipe may block forever, and Ctrl-C interrupts it only in the main thread.
         with self._threads(1 if not text else self._jobs, text or not stream) as pool:
             try:
-                file = self._write_text(sink, tell, pool) if text else self._write_columns(sink, stream, tell, pool)
+                file = self._write_text(sink, update, pool) if text else self._write_columns(sink, stream, update, pool)
                 file.close()
                 sink.flush()
             except BaseException:
@@ -195,21 +195,21 @@ class Export:
                 raise
         return sink.bytes
 
-    def _write_text(self, sink: Sink, tell: Tell, pool: Executor | None) -> PartFile:
+    def _write_text(self, sink: Sink, update: Update, pool: Executor | None) -> PartFile:
         from rocketc.exports.text import encoder, in_blocks, packer
 
         header, encode = encoder(self.format, self._columns)
         file = self._file(sink, header, self._columns, False)
         pack = packer(self.format.compression)
-        texts = in_blocks(map(encode, self._blocks(tell)), BLOCK_BYTES)
+        texts = in_blocks(map(encode, self._blocks(update)), BLOCK_BYTES)
         for packed in in_order(pack, texts, pool, 2 * self._jobs):
             file.write(packed)
         return file
 
-    def _write_columns(self, sink: Sink, stream: bool, tell: Tell, pool: Executor | None) -> PartFile:
+    def _write_columns(self, sink: Sink, stream: bool, update: Update, pool: Executor | None) -> PartFile:
         """Write a row group while the next one is decoded: both release the GIL."""
         file = self._file(sink, b"", self._columns, stream)
-        for _ in in_order(file.write, gathered(self._batches(self._columns, tell), self._row_group_size), pool, 1):
+        for _ in in_order(file.write, gathered(self._batches(self._columns, update), self._row_group_size), pool, 1):
             pass
         return file
 
@@ -218,7 +218,7 @@ class Export:
         whole = self.format.name == "jsonl"  # a line is the same in any file
         return [name for name in self._columns if whole or name not in self._by]
 
-    def _fill(self, root: str, tell: Tell) -> tuple[int, int]:
+    def _fill(self, root: str, update: Update) -> tuple[int, int]:
         """Write all rows to the partitions of a folder; return the numbers of bytes and files."""
         from rocketc.exports.text import encoder, packer
 
@@ -230,10 +230,10 @@ class Export:
             try:
                 if encode is not None:
                     pack = packer(self.format.compression)
-                    fill_with_text(self._blocks(tell), self._by, parts, encode, pack, pool)
+                    fill_with_text(self._blocks(update), self._by, parts, encode, pack, pool)
                 else:
                     needed = [SOURCES[by] for by in self._by if SOURCES[by] not in self._columns]
-                    batches = self._batches([*self._columns, *needed], tell)
+                    batches = self._batches([*self._columns, *needed], update)
                     fill_with_columns(batches, columns, self._by, parts, pool)
                 parts.close()
             except BaseException:
@@ -249,17 +249,17 @@ class Export:
 
         return ThreadPoolExecutor(number)
 
-    def _batches(self, columns: Sequence[str], tell: Tell) -> Iterator[pyarrow.RecordBatch]:
+    def _batches(self, columns: Sequence[str], update: Update) -> Iterator[pyarrow.RecordBatch]:
         run = self._scan.run(columns)
         for batch in arrow_interop.record_batches(run.batches()):
-            tell(run.report().bytes)
+            update(run.report().bytes)
             yield batch
 
-    def _blocks(self, tell: Tell) -> Iterator[list[Message]]:
+    def _blocks(self, update: Update) -> Iterator[list[Message]]:
         run = self._scan.run([])
         for number, block in enumerate(run.blocks()):
-            if not number % _TOLD_EVERY:
-                tell(run.report().bytes)
+            if not number % _UPDATE_EVERY:
+                update(run.report().bytes)
             yield block
 
 

@@ -80,7 +80,7 @@ class StoreLock:
                 self._locked()
 
     def _locked(self) -> NoReturn:
-        pid = _holder(self._fd, self._root) if _BY_FILE else _left_by(self._root)
+        pid = _holder(self._fd, self._root) if _BY_FILE else _running_pid(self._root)
         how = "" if not pid else ", in this process" if pid == os.getpid() else f", by process {pid}"
         raise StoreLockedError(f"{self._root} is open for writing already{how}")
 
@@ -151,10 +151,10 @@ def _holder(fd: int, root: str | os.PathLike[str]) -> int | None:
         return None
     if pid > 0:  # an F_SETLK lock; -1: a lock of an open file, not of a process
         return pid if _is_running(pid) else 0
-    return _left_by(root)
+    return _running_pid(root)
 
 
-def _left_by(root: str | os.PathLike[str]) -> int:
+def _running_pid(root: str | os.PathLike[str]) -> int:
     """Return the process that the abort file names, if it still runs; otherwise 0."""
     pid = AbortFile(root).pid
     return pid if pid is not None and _is_running(pid) else 0

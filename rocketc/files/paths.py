@@ -238,7 +238,7 @@ def _log(paths: list[str], storage: Options | None) -> Log:
         _refuse_packed(paths[0], size, storage)
         return Log((LogFile(paths[0], None, size, size, True),), ())
     files = {int(_split(path)[1]): path for path in paths}
-    there = _neighbours(files, storage)
+    there = _neighbors(files, storage)
     there |= {base: (path, _size(path, storage)) for base, path in files.items() if base not in there}
     order = sorted(there)
     usual = max((size for _, size in there.values()), default=0)
@@ -260,7 +260,7 @@ def _log(paths: list[str], storage: Options | None) -> Log:
     return Log(tuple(out), tuple(missing))
 
 
-def _neighbours(files: dict[int, str], storage: Options | None) -> dict[int, tuple[str, int]]:
+def _neighbors(files: dict[int, str], storage: Options | None) -> dict[int, tuple[str, int]]:
     """Return the other files of the same folders that are named by an offset, with their sizes; for URLs also
     `files`."""
     out: dict[int, tuple[str, int]] = {}

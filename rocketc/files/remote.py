@@ -119,7 +119,7 @@ class RemotePath:
             raise StoreIOError(
                 errno.EPROTONOSUPPORT, "fsspec is needed to read a URL: pip install 'rocketc[remote]'", shown(url)
             ) from None
-        with self._telling():
+        with self._wrap_errors():
             self._system, self._path = url_to_fs(url, **self._options)
         self._is_http = "http" in self._protocols
         self._seeks = "hdfs" in self._protocols  # before fsspec 2026.7.0 the cat_file() of hdfs returns whole files
@@ -138,7 +138,7 @@ class RemotePath:
             ...
         rocketc.errors.StoreIOError: [Errno 2] No such file or directory: 'memory://nowhere'
         """
-        with self._telling():
+        with self._wrap_errors():
             self._system.invalidate_cache()  # a store grows
             if self._is_http and not self._path.endswith("/"):  # listing it would fetch a file as a whole
                 kind = self._system.info(self._path).get("mimetype")
@@ -159,7 +159,7 @@ class RemotePath:
         magic = "*[" if self._is_http else "*[?"
         if not any(char in self._path for char in magic):
             return None
-        with self._telling():
+        with self._wrap_errors():
             self._system.invalidate_cache()
             before, link, after = _link(self.url)
             scheme, _, rest = link.partition("://")
@@ -171,7 +171,7 @@ class RemotePath:
 
     def size(self) -> int:
         """Return the size of this file in bytes."""
-        with self._telling():
+        with self._wrap_errors():
             info = self._system.info(self._path)
         if info.get("type") == "directory":
             raise StoreIOError(errno.EISDIR, os.strerror(errno.EISDIR), shown(self.url))
@@ -181,7 +181,7 @@ class RemotePath:
 
     def read(self, start: int, stop: int) -> bytes:
         """Return the bytes [start, stop) of this file. Raises StoreIOError if any are missing."""
-        with self._telling(f"at byte {start}"):
+        with self._wrap_errors(f"at byte {start}"):
             data = b"" if self._seeks else self._system.cat_file(self._path, start=start, end=stop)
             if len(data) > stop - start and not self._is_http:
                 self._seeks = True
@@ -200,7 +200,7 @@ class RemotePath:
         stop = min(size, _PROBE_BYTES)
         if not self._is_http or stop == size:
             return self.read(0, stop)
-        with self._telling(), self._system.open(self._path, size=size, cache_type="none") as file:
+        with self._wrap_errors(), self._system.open(self._path, size=size, cache_type="none") as file:
             try:
                 file.seek(1)  # for a read from position 0, fsspec accepts a reply without ranges
                 file.read(1)
@@ -225,7 +225,7 @@ class RemotePath:
         return not all(_is_zero(self.read(start, stop)) for start, stop in probes)
 
     @contextmanager
-    def _telling(self, where: str = "") -> Iterator[None]:
+    def _wrap_errors(self, where: str = "") -> Iterator[None]:
         """Convert any exception of a file system to a StoreIOError without secrets."""
         try:
             yield

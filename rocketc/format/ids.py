@@ -52,7 +52,7 @@ class OffsetId:
         ([], ['port 0 is not valid', 'the physical offset is negative'])
         """
         out = []
-        if _is_of_nobody(_packed(self.host)):
+        if _is_not_a_host(_packed(self.host)):
             out.append(f"{self.host} can't be the address of a broker")
         if not 0 < self.port < 1 << 16:
             out.append(f"port {self.port} is not valid")
@@ -191,7 +191,7 @@ def _packed(address: str) -> bytes:
     return ip_address(address).packed
 
 
-def _is_of_nobody(packed: bytes) -> bool:
+def _is_not_a_host(packed: bytes) -> bool:
     """Whether an address is unspecified, a multicast address or the broadcast address."""
     if len(packed) == 4:
         return packed[0] & 0xF0 == 0xE0 or packed in (b"\0" * 4, b"\xff" * 4)

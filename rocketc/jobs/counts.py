@@ -77,13 +77,13 @@ def count(
     *,
     max_groups: int = 1 << 20,
     threads: int | None = None,
-    tell: Callable[[int], None] = lambda done: None,
+    update: Callable[[int], None] = lambda done: None,
 ) -> Count:
     """Count the messages of a scan, grouped by the DIMENSIONS in `by`, in that order.
 
     max_groups  limits the memory; a group takes about 150 bytes plus its texts
     threads     number of threads, each reads a file at a time; None: one per processor, up to 4
-    tell        called now and then with the bytes read so far
+    update      called now and then with the bytes read so far
 
     >>> import rocketc
     >>> scan = rocketc.decode(rocketc.encode("a", b"1") + rocketc.encode("b", b"2", phy_offset=93))
@@ -95,9 +95,9 @@ def count(
         threads = min(processors(), _THREADS_MAX)
     work = _Work(parts, [GroupCounter(by, max_groups) for _ in range(max(1, min(threads, len(parts))))])
     if len(work.counters) == 1:
-        work.run(work.counters[0], tell)
+        work.run(work.counters[0], update)
     else:
-        work.run_threads(tell)
+        work.run_threads(update)
     first, *others = work.counters
     for other in others:
         first.merge(other)
@@ -114,7 +114,7 @@ class _Work:
         self._error: BaseException | None = None
         self.counters = counters
 
-    def run(self, counter: GroupCounter, tell: Callable[[int], None]) -> None:
+    def run(self, counter: GroupCounter, update: Callable[[int], None]) -> None:
         """Count one file after the other until no file is left."""
         done = 0
         while self._waiting:
@@ -127,11 +127,11 @@ class _Work:
                 if self._stopped:
                     return
                 counter.add(batch)
-                tell(done + run.report().bytes)
+                update(done + run.report().bytes)
             done += run.report().bytes
             counter.end_file()
 
-    def run_threads(self, tell: Callable[[int], None]) -> None:
+    def run_threads(self, update: Callable[[int], None]) -> None:
         """Run a thread for each counter. If this thread is interrupted, it does not wait: each ends after its batch."""
         threads = [threading.Thread(target=self._run_one, args=(counter,), daemon=True) for counter in self.counters]
         try:
@@ -140,7 +140,7 @@ class _Work:
             for thread in threads:
                 thread.join(_LOOK)
                 while thread.is_alive():
-                    tell(sum(part.report.bytes for part in self._parts))
+                    update(sum(part.report.bytes for part in self._parts))
                     thread.join(_LOOK)
         finally:
             self._stopped = True

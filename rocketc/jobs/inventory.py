@@ -197,14 +197,14 @@ def _walk(file: LogFile, facts: File, out: Inventory, progress: Progress) -> Non
     """Read all records of the last file of a log."""
     walker, messages = _open(file)
     count = 0
-    with progress("reading the last file", file.size) as tell:
+    with progress("reading the last file", file.size) as update:
         for message in messages:
             count += 1
             if count == 1:
                 facts.storeTimestamp = message.store_timestamp
                 facts.physicalOffset = walker.base
             if count % _PROGRESS_EVERY == 0:
-                tell(walker.walked)
+                update(walker.walked)
     if count > 0:
         out.lastStoreTimestamp = message.store_timestamp
     out.lastFile = file.path

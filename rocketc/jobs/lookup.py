@@ -125,9 +125,9 @@ def _instead(file: LogFile, base: int, offset: int, reason: str | None, progress
     """
     walk = scan(file.path, stop=offset + 1, errors="skip", crc="none", unwrap=False, decompress=False)
     last = None
-    with progress("looking for the records around", offset - base) as tell:
+    with progress("looking for the records around", offset - base) as update:
         for last in walk:
-            tell(last.phy_offset - base)
+            update(last.phy_offset - base)
     no = f"no message begins at byte {offset}: "
     end = base if last is None else last.phy_offset + last.store_size
     if last is not None and end > offset:

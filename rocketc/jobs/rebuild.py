@@ -43,7 +43,7 @@ QueueStarts = Mapping[tuple[str, int], tuple[int, int]]  # topic, queue id -> ph
 FOLDER = "rebuild"  # below the root, during the rebuild
 
 _CRC_NONE = 0
-_TELL_EVERY = 0.1  # seconds
+_UPDATE_EVERY = 0.1  # seconds
 
 
 @dataclass
@@ -133,7 +133,7 @@ def rebuild_files(
     path: StrPath,
     only: Literal["cq", "index"] | None,
     config: StoreConfig | None,
-    tell: Callable[[int], None] | None,
+    update: Callable[[int], None] | None,
     claims: QueueStarts | None,
 ) -> RebuildReport:
     """Do the work of rebuild().
@@ -159,7 +159,7 @@ def rebuild_files(
         _remove(work)
         try:
             run = _Run(root, work, settings, only, claims)
-            run.read(files, tell)
+            run.read(files, update)
             _replace(root, work, run.kinds, run.index_timestamp)
         finally:
             _remove(work)
@@ -189,24 +189,24 @@ class _Run:
         old = load_unmodified(root, config)
         self._claims = old.claims() if claims is None else claims
         deleted = DeletedTopics(root)
-        deleted.believe(old.standing(deleted.ends))
+        deleted.remove_recreated(old.remaining(deleted.ends))
         old.close()
-        self._gone = deleted.gone()
+        self._deleted_topics = deleted.offsets()
         self._dispatcher = self._new_dispatcher(queues, index)
 
     def _new_dispatcher(self, queues: ConsumeQueues, index: KeyIndex | None) -> Dispatcher:
         dispatcher = Dispatcher(queues, index, self._config)
-        dispatcher.leave_out(self._gone)
+        dispatcher.leave_out(self._deleted_topics)
         return dispatcher
 
-    def read(self, files: Sequence[LogFile], tell: Callable[[int], None] | None) -> None:
+    def read(self, files: Sequence[LogFile], update: Callable[[int], None] | None) -> None:
         """Dispatch the whole log and make the new files durable."""
         report, dispatcher = self.report, self._dispatcher
         queues, index = dispatcher.queues, dispatcher.index
         first = files[0].origin
         report.start = report.stop = first
         dispatcher.start_at(first if self._only != "index" else 1 << 62, first, whole=True)
-        with _telling(tell) as read:
+        with _progress_thread(update) as read:
             for file in files:
                 self._read_file(file, read)
         dispatcher.finish(report.stop, first)
@@ -237,7 +237,7 @@ class _Run:
                 dispatcher.take(_walker(file))
             dispatcher.finish(self.report.stop, first)
             self.report.unqueued = dispatcher.unqueued
-            if not queues.in_doubt:
+            if not queues.has_mismatch:
                 break
 
     def _read_file(self, file: LogFile, read: list[Any]) -> None:
@@ -256,26 +256,26 @@ def _walker(file: LogFile) -> Walker:
 
 
 @contextlib.contextmanager
-def _telling(tell: Callable[[int], None] | None) -> Iterator[list[Any]]:
+def _progress_thread(update: Callable[[int], None] | None) -> Iterator[list[Any]]:
     """While entered, a thread reports the bytes read: those of finished files and those of the current walker."""
     read: list[Any] = [0]
     ended = threading.Event()
 
     def run() -> None:
-        while not ended.wait(_TELL_EVERY):
-            if tell is not None:
-                tell(read[0] + sum(walker.walked for walker in read[1:]))
+        while not ended.wait(_UPDATE_EVERY):
+            if update is not None:
+                update(read[0] + sum(walker.walked for walker in read[1:]))
 
     thread = threading.Thread(target=run, name="rocketc-rebuild", daemon=True)
-    if tell is not None:
+    if update is not None:
         thread.start()
     try:
         yield read
     finally:
         ended.set()
-        if tell is not None:
+        if update is not None:
             thread.join()
-            tell(read[0])
+            update(read[0])
 
 
 def _replace(root: str, work: str, kinds: tuple[str, ...], index_timestamp: int | None) -> None:

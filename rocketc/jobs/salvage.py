@@ -172,8 +172,8 @@ def salvage(
     return report
 
 
-def _salvage(source: _Source, work: _Work, compact: bool, tell: Callable[[int], None] | None) -> SalvageReport:
-    run = _Run(source, work, compact, tell)
+def _salvage(source: _Source, work: _Work, compact: bool, update: Callable[[int], None] | None) -> SalvageReport:
+    run = _Run(source, work, compact, update)
     report = run.read()
     if report.records:
         run.make_store()
@@ -352,10 +352,12 @@ class _Run:
     work  None: write nothing (dry run)
     """
 
-    def __init__(self, source: _Source, work: _Work | None, compact: bool, tell: Callable[[int], None] | None) -> None:
+    def __init__(
+        self, source: _Source, work: _Work | None, compact: bool, update: Callable[[int], None] | None
+    ) -> None:
         self._source = source
         self._work = work
-        self._tell = tell
+        self._update = update
         self._read = 0  # bytes of files that are done
         self._timestamp = 0
         self._report = SalvageReport(missing=list(source.log.missing))
@@ -385,7 +387,7 @@ class _Run:
             try:
                 info = os.fstat(fd)
                 found = find(file, self._progress)
-                self._layer.lay(found, fd)
+                self._layer.copy(found, fd)
             finally:
                 os.close(fd)
                 self._out.close()
@@ -409,8 +411,8 @@ class _Run:
         self._timestamp = timestamp if records else self._timestamp
 
     def _progress(self, walked: int) -> None:
-        if self._tell is not None:
-            self._tell(self._read + walked)
+        if self._update is not None:
+            self._update(self._read + walked)
 
     def _note(self, found: ReadableRanges, info: os.stat_result) -> dict[str, Any]:
         out: dict[str, Any] = {
@@ -462,7 +464,7 @@ class _Run:
         """Return where queues of deleted and re-created topics begin; adapt the table of deletions to new offsets."""
         queues = load_unmodified(root, self._source.config)
         deleted = DeletedTopics(root)
-        deleted.believe(queues.standing(deleted.ends))
+        deleted.remove_recreated(queues.remaining(deleted.ends))
         claims = queues.claims()
         queues.close()
         if deleted.ends or os.path.lexists(os.path.join(store, _CONFIG, DeletedTopics.NAME)):
@@ -473,12 +475,12 @@ class _Run:
         return self._layer.new_offset(phy_offset) if isinstance(self._layer, CompactedLog) else phy_offset
 
 
-def _report_from(told: dict[str, Any]) -> SalvageReport:
+def _report_from(done: dict[str, Any]) -> SalvageReport:
     return SalvageReport(
-        told["records"], told["messages"], told["bytes"],
-        [Damage(one["file"], one["start"], one["stop"], one["reason"]) for one in told["lost"]],
-        [(one["start"], one["stop"]) for one in told["missing"]], told["behind"], told["behindTo"],
-        {one["path"]: one["size"] for one in told["files"]}, told["queues"], told["unqueued"], told.get("map"),
+        done["records"], done["messages"], done["bytes"],
+        [Damage(one["file"], one["start"], one["stop"], one["reason"]) for one in done["lost"]],
+        [(one["start"], one["stop"]) for one in done["missing"]], done["behind"], done["behindTo"],
+        {one["path"]: one["size"] for one in done["files"]}, done["queues"], done["unqueued"], done.get("map"),
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from rocketc.read.scan import Damage, open_walker, torn_tail
 TOPIC = "rocketc_lost"  # topic of the records that fill a lost range
 
 _LEAST = MSG_MIN_BYTES + 1  # bytes of the smallest filler record; its topic has one letter
-_SAYING = 192  # bytes of a filler record with room for the full description
+_DESCRIBED_BYTES = 192  # bytes of a filler record with room for the full description
 _LOST_BYTES = 1 << 20  # the longest filler record; a longer range gets several
 _COPY_BYTES = 1 << 20
 _HEAD_BYTES = MSG_BORN_HOST_AT + HOST_V6_BYTES + 8  # bytes of a record up to and including its store timestamp
@@ -37,7 +37,7 @@ _CRC_FULL = 2
 _LONG_MAX = (1 << 63) - 1
 _MISSING_MAX = 10_000  # consecutive missing files
 
-Tell = Callable[[int], None]
+Update = Callable[[int], None]
 Runs = list[tuple[str, int, int, int, int]]
 
 
@@ -66,7 +66,7 @@ class ReadableRanges:
         return sum(stop - start for start, stop in self.ranges)
 
 
-def find(file: LogFile, tell: Tell) -> ReadableRanges:
+def find(file: LogFile, update: Update) -> ReadableRanges:
     """Read a file and check every record in it. Raises StoreIOError.
 
     >>> find(LogFile("nowhere", 0, 100, 100, True), print)
@@ -76,7 +76,7 @@ def find(file: LogFile, tell: Tell) -> ReadableRanges:
     walker = open_walker(file, Filter(), crc=_CRC_FULL, errors="skip")
     audit = Audit(walker)
     while audit.step():
-        tell(walker.walked)
+        update(walker.walked)
     out = ReadableRanges(file, records=audit.records, messages=audit.messages, timestamp=audit.last_timestamp)
     out.runs = audit.runs()
     out.damage = [Damage(walker.file, *entry) for entry in walker.damage]
@@ -195,20 +195,20 @@ class InPlaceLog:
         self._end, self._timestamp = end, max(timestamp, 1)
         self._out.drop_from(end)
 
-    def lay(self, found: ReadableRanges, source: int) -> None:
+    def copy(self, found: ReadableRanges, source: int) -> None:
         file, size = found.file, self._out.size
         base = _base(file)
         if base % size or file.limit > size or base > _LONG_MAX - size:
             text = f"has {file.limit} bytes from physical offset {base} on and does not fit into a row of files of "
             text += f"{size} bytes, so positions cannot be kept; use compact=True (--compact) to move the records"
             raise StoreIOError(errno.EINVAL, text, file.path)
-        stand_ins = list(self._stand_ins(found, source))
+        fillers = list(self._fillers(found, source))
         changed = os.fstat(source).st_mtime_ns
         self._fill_up_to(file, changed)
         self._out.begin(base)
         for start, stop in found.ranges:
             self._out.copy(source, file.path, start, min(stop, base + file.size))
-        for start, stop, lost, timestamp in stand_ins:
+        for start, stop, lost, timestamp in fillers:
             if stop == base + size:
                 self._out.write(start, _blank(stop - start))
                 continue
@@ -232,7 +232,7 @@ class InPlaceLog:
             self._out.write(start, _blank(size))
             self._out.end(changed)
 
-    def _stand_ins(self, found: ReadableRanges, source: int) -> Iterator[tuple[int, int, Damage, int]]:
+    def _fillers(self, found: ReadableRanges, source: int) -> Iterator[tuple[int, int, Damage, int]]:
         """Yield (start, stop, damage, store timestamp of the next record) for each lost range."""
         base = _base(found.file)
         end = base + self._out.size
@@ -307,14 +307,14 @@ class CompactedLog:
         self._begun = 0  # number of runs before the current file
         self._changed = 0  # ns: modification time of the current source file
 
-    def lay(self, found: ReadableRanges, source: int) -> None:
+    def copy(self, found: ReadableRanges, source: int) -> None:
         self._begun = len(self.runs)
         self._changed = os.fstat(source).st_mtime_ns
         needed = self._needed(found)
         for i, (start, stop) in enumerate(found.ranges):
             self._room += 0 if self._stop is None else max(start - self._stop, 0)
-            self._stand_in(min(needed.get(i, 0), self._room), found, source, start)
-            self._lay(found.file, source, start, stop)
+            self._write_fillers(min(needed.get(i, 0), self._room), found, source, start)
+            self._copy_records(found.file, source, start, stop)
             self._stop = stop
         self._end_file()
         if self._map_path is not None:
@@ -327,8 +327,8 @@ class CompactedLog:
     def note(self, found: ReadableRanges) -> dict[str, Any]:
         """Return the state that go_on() needs to continue after this file."""
         ends = {(topic, queue_id): behind for topic, queue_id, _, behind, _ in found.runs}
-        told = [[*queue, end] for queue, end in ends.items()]
-        return {"at": self.at, "runs": len(self.runs), "room": self._room, "stop": self._stop, "ends": told}
+        queue_ends = [[*queue, end] for queue, end in ends.items()]
+        return {"at": self.at, "runs": len(self.runs), "room": self._room, "stop": self._stop, "ends": queue_ends}
 
     def go_on(self, notes: list[dict[str, Any]]) -> None:
         """Continue after a salvage that was killed: these notes are those of the finished files."""
@@ -354,18 +354,18 @@ class CompactedLog:
                 needed[i] = max(needed.get(i, 0), missing * MSG_MIN_BYTES)
         return needed
 
-    def _stand_in(self, needed: int, found: ReadableRanges, source: int, before: int) -> None:
+    def _write_fillers(self, needed: int, found: ReadableRanges, source: int, before: int) -> None:
         """Write filler records for `needed` lost bytes, before the record at the physical offset `before`."""
         base = _base(found.file)
         lost = next((one for one in found.damage if one.stop == before), Damage(None, before, before, "missing"))
-        if self._out.size < _SAYING + BLANK_BYTES:
+        if self._out.size < _DESCRIBED_BYTES + BLANK_BYTES:
             return
         while needed > 0:
             room = self._out.size - self.at % self._out.size
-            if room < _SAYING + BLANK_BYTES:
+            if room < _DESCRIBED_BYTES + BLANK_BYTES:
                 self._roll(found.file, before, room)
                 continue
-            size = max(min(needed, room - BLANK_BYTES, _LOST_BYTES), _SAYING)
+            size = max(min(needed, room - BLANK_BYTES, _LOST_BYTES), _DESCRIBED_BYTES)
             self._go_to_file()
             timestamp = _store_time(source, before - base) or found.timestamp
             for at, record in filler_records(self.at, self.at + size, lost, timestamp):
@@ -374,7 +374,7 @@ class CompactedLog:
             self._room -= size
             needed -= size
 
-    def _lay(self, file: LogFile, source: int, start: int, stop: int) -> None:
+    def _copy_records(self, file: LogFile, source: int, start: int, stop: int) -> None:
         size = self._out.size
         stop = min(stop, _base(file) + file.size)
         while start < stop:

@@ -64,10 +64,10 @@ class Faults:
 
     MOST = 100
 
-    def __init__(self, tell: OnFault) -> None:
-        self._tell = tell
+    def __init__(self, report: OnFault) -> None:
+        self._report = report
         self._last: Fault | None = None
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self.count = 0
 
     def add(self, fault: Fault) -> None:
@@ -86,9 +86,9 @@ class Faults:
             return
         fault, self._last = self._last, None
         self.count += 1
-        told = self._told[fault.file] = self._told.get(fault.file, 0) + 1
-        if told <= self.MOST:
-            self._tell(fault)
+        reported = self._reported[fault.file] = self._reported.get(fault.file, 0) + 1
+        if reported <= self.MOST:
+            self._report(fault)
 
 
 def read_queue(files: Files, faults: Faults, start: int = 0) -> Iterator[tuple[str, list[Unit]]]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _CRC_FULL = 2
 _SPANS_MAX = 1 << 20  # of all queues together; an intact store has one per queue
-_TELL_EVERY = 0.1  # seconds
+_UPDATE_EVERY = 0.1  # seconds
 
 End = Literal["closed", "open", "torn", "ahead", "unreadable"]
 
@@ -244,14 +244,14 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
         running = [deque(pool.submit(check) for check in checks) for checks in work]
         try:
             for log, futures in zip(logs, running, strict=True):
-                found = _collect(log, futures, report, lambda: _tell(tell, every))
+                found = _collect(log, futures, report, lambda: _report_progress(tell, every))
                 report.files += _made_ahead(log, folders, known)
             if derived is not None and report.records:
-                _wait(derived, lambda: _tell(tell, every))
+                _wait(derived, lambda: _report_progress(tell, every))
         finally:
             for one in every:
                 one.stop = True
-    _tell(tell, every)
+    _report_progress(tell, every)
     if derived is not None and root is not None and report.records:
         report.derived = derived.result()
         last = max((file.last_store_timestamp or 0) + file.backwards_ms for file in report.files)
@@ -277,27 +277,27 @@ def root_of(path: Paths) -> str | None:
     return root if root and os.path.isdir(os.path.join(root, "commitlog")) else None
 
 
-def _tell(tell: Callable[[int], None] | None, every: Sequence[_Check | Comparison]) -> None:
-    if tell is not None:
-        tell(sum(one.walked for one in every))
+def _report_progress(update: Callable[[int], None] | None, every: Sequence[_Check | Comparison]) -> None:
+    if update is not None:
+        update(sum(one.walked for one in every))
 
 
-def _wait(future: Future[Any], tell: Callable[[], None]) -> None:
+def _wait(future: Future[Any], update: Callable[[], None]) -> None:
     from concurrent.futures import wait
 
-    while not wait([future], timeout=_TELL_EVERY).done:
-        tell()
+    while not wait([future], timeout=_UPDATE_EVERY).done:
+        update()
 
 
 def _collect(
-    log: Log, futures: deque[Future[tuple[FileReport, Runs, bool]]], report: VerifyReport, tell: Callable[[], None]
+    log: Log, futures: deque[Future[tuple[FileReport, Runs, bool]]], report: VerifyReport, update: Callable[[], None]
 ) -> list[tuple[str, Runs]]:
     """Add the results of the files of one log in order; return the runs of each file."""
     queues = _Queues()
     found: list[tuple[str, Runs]] = []
     before: FileReport | None = None
     while futures:
-        _wait(futures[0], tell)
+        _wait(futures[0], update)
         file, runs, overflowed = futures.popleft().result()
         found.append((file.file, runs))
         queues.enter(file.file, runs)

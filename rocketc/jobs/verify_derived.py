@@ -160,15 +160,15 @@ class Comparison:
         deleted = DeletedTopics(root)
         report.problems += [deleted.load_error] if deleted.load_error is not None else []
         start, stop = files[0].origin, files[-1].next_base
-        lies: list[tuple[str, int]] = []
+        wrong_claims: list[tuple[str, int]] = []
         while True:
             queues = load_unmodified(root, config)
-            for queue in lies:
-                queues.disbelieve(*queue)
+            for queue in wrong_claims:
+                queues.drop_claim(*queue)
             claims = queues.claims()
-            deleted.believe(queues.standing(deleted.ends), all_of_them=True)
+            deleted.remove_recreated(queues.remaining(deleted.ends), remove_all=True)
             audit = DerivedAudit(queues, index, config)
-            audit.leave_out(deleted.gone())
+            audit.leave_out(deleted.offsets())
             now = max(_end_of(log.files) for log in resolve(root))  # after the queues and the index were loaded
             settled &= not AbortFile(root).exists()
             audit.begin(start, stop, now=now, queues=self._has_queues, index=self._has_index, settled=settled)
@@ -176,7 +176,7 @@ class Comparison:
             again = queues.made_again()
             if self.stop or all(is_true for _, _, is_true in again):
                 break
-            lies += [(topic, queue_id) for topic, queue_id, is_true in again if not is_true]
+            wrong_claims += [(topic, queue_id) for topic, queue_id, is_true in again if not is_true]
             queues.close()
         report.problems += queues.errors
         report.made_again = {(topic, queue_id): claims[topic, queue_id][0] for topic, queue_id, _ in again}

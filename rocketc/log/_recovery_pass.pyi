@@ -11,10 +11,10 @@ class RecoveryPass:
         cls,
         offsets: QueueOffsets,
         durable: int,
-        believed: int = ...,
+        trusted: int = ...,
         *,
         flushed: int = ...,
-        gone: DeletedTopicOffsets | None = None,
+        deleted_topics: DeletedTopicOffsets | None = None,
         apart: int = ...,
     ) -> Self: ...
     @property
@@ -22,7 +22,7 @@ class RecoveryPass:
     @property
     def durable(self) -> int: ...
     @property
-    def believed(self) -> int: ...
+    def trusted(self) -> int: ...
     @property
     def flushed(self) -> int: ...
     @property

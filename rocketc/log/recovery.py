@@ -93,25 +93,25 @@ def recover(
     property_crc: bool = False,
     stripes: int = 32,
     on_file: Callable[[str, int], None] | None = None,
-    gone: DeletedTopicOffsets | None = None,
+    deleted_topics: DeletedTopicOffsets | None = None,
     policy: str = "keep",
     index_safe: bool = False,
 ) -> tuple[Recovery, QueueOffsets]:
     """Find the end of a loaded log, cut off the bytes after it, and find the next offset of each queue.
 
-    root        the store's root: bytes that are cut off go to its folder `cut`
-    queues      loaded; they are trusted for the records before the first checked one
-    clean       there was no abort file: all files were made durable
-    checkpoint  what it says about the log; zeros if it is lost
-    flushed     physical offset before which the log is durable; -1: use the checkpoint's time
-    queued      the same for the consume queues
-    crc         check bodies (checkCRCOnRecover); with property_crc the whole record too
-    stripes     topicQueueLockNum
-    on_file     called after a crash with (path, ms of its last record) when a file is checked and durable. Not called
-                with "java", which must begin again where it began
-    gone        deleted topics
-    policy      "keep" or "java"
-    index_safe  with "java": also begin where the index was durable (messageIndexSafe)
+    root            the store's root: bytes that are cut off go to its folder `cut`
+    queues          loaded; they are trusted for the records before the first checked one
+    clean           there was no abort file: all files were made durable
+    checkpoint      what it says about the log; zeros if it is lost
+    flushed         physical offset before which the log is durable; -1: use the checkpoint's time
+    queued          the same for the consume queues
+    crc             check bodies (checkCRCOnRecover); with property_crc the whole record too
+    stripes         topicQueueLockNum
+    on_file         called after a crash with (path, ms of its last record) when a file is checked and durable. Not
+                    called with "java", which must begin again where it began
+    deleted_topics  the deleted topics
+    policy          "keep" or "java"
+    index_safe      with "java": also begin where the index was durable (messageIndexSafe)
     A recovery that is interrupted starts again, with the same result. Raises StoreIOError.
 
     >>> import tempfile
@@ -134,9 +134,9 @@ def recover(
     else:
         first = _first_to_check(files, clean, checkpoint, flushed)
     found.start = files[first].origin if files else 0
-    believed = found.start
+    trusted = found.start
     if sum(file.size for file in files) <= SMALL_BYTES:
-        believed = files[0].origin if files else 0
+        trusted = files[0].origin if files else 0
     kind = _CRC_NONE if not crc else _CRC_FULL if property_crc else _CRC_BODY
     damage: list[tuple[int, int, str]] = []
     stop: int | None = None
@@ -146,14 +146,14 @@ def recover(
     unsynced = not clean
     while True:
         offsets = QueueOffsets(stripes)
-        reached = queues.end_before(believed, offsets)
+        reached = queues.end_before(trusted, offsets)
         noted = first - 1 if _can_trust(reached, files, first, clean, checkpoint, queued) else 0
         run = RecoveryPass(
             offsets,
             _ALWAYS if clean else checkpoint.physic_msg_timestamp,
-            believed,
+            trusted,
             flushed=-1 if clean else flushed,
-            gone=gone,
+            deleted_topics=deleted_topics,
             apart=APART,
         )
         found.damage = []
@@ -168,7 +168,7 @@ def recover(
                 sync_file(file.path)  # after a crash of the machine, the bytes that recovery builds on must be there
                 if on_file is not None and not found.damage and run.torn < 0 and run.timestamp > 0:
                     on_file(file.path, run.timestamp)
-            _tell(file, i, len(files), run)
+            _log_progress(file, i, len(files), run)
         unsynced = False
         if stop is not None:
             before = [(start, min(past, stop), reason) for start, past, reason in found.damage]
@@ -181,7 +181,7 @@ def recover(
     found.end = end if stop is None else stop
     found.records, found.timestamp, found.last_record_end = run.records, run.timestamp, max(run.end, 0)
     found.boundaries = run.boundaries
-    _count_damaged(files, found, offsets, gone)
+    _count_damaged(files, found, offsets, deleted_topics)
     found.saved = truncate_and_backup(root, queue, files, found.end, as_java=java)
     found.cut = found.end if found.saved else None
     if not clean:
@@ -191,12 +191,12 @@ def recover(
         kept = "cut off and kept" if found.cut is not None and start >= found.cut else "skipped"
         _log.warning("%s: damage at physical offsets %d to %d (%s): %s", root, start, stop_at, reason, kept)
     if found.saved:
-        _log.warning("%s: the log was cut at physical offset %d; %s", root, found.end, _told_of(found.saved))
+        _log.warning("%s: the log was cut at physical offset %d; %s", root, found.end, _saved_text(found.saved))
     return found, offsets
 
 
 def _count_damaged(
-    files: list[LogFile], found: Recovery, offsets: QueueOffsets, gone: DeletedTopicOffsets | None
+    files: list[LogFile], found: Recovery, offsets: QueueOffsets, deleted_topics: DeletedTopicOffsets | None
 ) -> None:
     """Keep the queue offset of a record with a damaged body, so that no other message gets it."""
     for start, stop, reason in found.damage:
@@ -204,7 +204,8 @@ def _count_damaged(
             file = next(file for file in files if file.origin <= start < file.next_base)
             with errors_named(file.path), open(file.path, "rb", buffering=0) as log:
                 data = os.pread(log.fileno(), stop - start, start - file.origin)
-            RecoveryPass(offsets, 0, gone=gone).take(Walker(data, start, Filter(), crc=_CRC_NONE, errors="report"))
+            run = RecoveryPass(offsets, 0, deleted_topics=deleted_topics)
+            run.take(Walker(data, start, Filter(), crc=_CRC_NONE, errors="report"))
 
 
 def _first_to_check(files: list[LogFile], clean: bool, checkpoint: Checkpoint, flushed: int) -> int:
@@ -289,20 +290,20 @@ def _cut_at(found: Recovery, run: RecoveryPass, clean: bool, end: int) -> int:
     return min([cut, *(start for start, _, _ in found.damage if limit <= start < end)])
 
 
-def _told_of(saved: list[str]) -> str:
+def _saved_text(saved: list[str]) -> str:
     more = f" and {len(saved) - 1} more files" if len(saved) > 1 else ""
     return f"the bytes after it are kept in {saved[0]}{more}"
 
 
-_told = 0.0
+_last_logged = 0.0
 
 
-def _tell(file: LogFile, i: int, count: int, run: RecoveryPass) -> None:
+def _log_progress(file: LogFile, i: int, count: int, run: RecoveryPass) -> None:
     """Log the progress, about once a second."""
-    global _told
+    global _last_logged
     now = time.monotonic()
-    if now - _told >= 1:
-        _told = now
+    if now - _last_logged >= 1:
+        _last_logged = now
         _log.info("%s: file %d of %d, %d records", file.path, i + 1, count, run.records)
 
 

@@ -112,10 +112,10 @@ def json_printer(body: str, terminal: bool) -> Printer:
     return lambda m: (text(m) + "\n").encode("utf-8", "backslashreplace")
 
 
-def line_printer(body: str, colour: bool) -> Printer:
+def line_printer(body: str, color: bool) -> Printer:
     """Print one readable line: time, topic/queue@offset, tags, keys, body; `-` for missing values."""
     form = "{} {}/{}@{} {} {}"
-    if colour:
+    if color:
         form = "\x1b[2m{}\x1b[0m \x1b[36m{}/{}@{}\x1b[0m \x1b[33m{}\x1b[0m \x1b[32m{}\x1b[0m"
     show = form.format
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.table import Column, Table
     from rich.text import Text
 
-_COLOURS = {"red": "color:#e0493b", "green": "color:#2f9e44", "yellow": "color:#b7791f", "dim": "opacity:.6"}
+_COLORS = {"red": "color:#e0493b", "green": "color:#2f9e44", "yellow": "color:#b7791f", "dim": "opacity:.6"}
 _TABLE = "color:inherit;border-collapse:collapse;margin:.2em 0 .6em 0;font-size:90%;border:none"
 _CELL = "color:inherit;padding:.1em 1em .1em 0;text-align:{};vertical-align:top;border:none;background:transparent"
 _BODY = 60  # bytes of a body to show
@@ -101,8 +101,8 @@ def _(store: MessageStore) -> str:
     try:
         look = SnapshotReader(store).read()
     except (ClosedError, OSError) as error:
-        told = "closed" if store.closed else str(error)
-        return _page("MessageStore", [facts([("store", store.path, ""), ("state", told, "yellow")])])
+        state = "closed" if store.closed else str(error)
+        return _page("MessageStore", [facts([("store", store.path, ""), ("state", state, "yellow")])])
     lines = [("store", store.path, ""), ("state", f"open for {mode}", "green"), *_look_lines(look)]
     if store.failed is not None:
         lines.append(("failed", str(store.failed), "red"))
@@ -219,7 +219,7 @@ def _spans(text: Text) -> Iterator[str]:
     """Yield the text in pieces with one style each, as HTML."""
     for piece in text.divide(sorted({at for span in text.spans for at in (span.start, span.end)} - {0, len(text)})):
         styles = [str(text.style), *(str(span.style) for span in piece.spans)]
-        style = ";".join(dict.fromkeys(_COLOURS[one] for one in styles if one in _COLOURS))
+        style = ";".join(dict.fromkeys(_COLORS[one] for one in styles if one in _COLORS))
         shown = escape(piece.plain)
         if shown:
             yield f'<span style="{style}">{shown}</span>' if style else shown

@@ -17,8 +17,8 @@ Value = str | int | None
 
 SERIES = 6  # in a chart over time; smaller series are drawn together
 GLYPHS = "█▒░▓#+"  # of the series, without color
-COLOURS = (33, 208, 35, 170, 220, 44)  # of 256: blue, orange, green, magenta, yellow, cyan
-OTHER_GLYPH, OTHER_COLOUR = "·", 245
+COLORS = (33, 208, 35, 170, 220, 44)  # of 256: blue, orange, green, magenta, yellow, cyan
+OTHER_GLYPH, OTHER_COLOR = "·", 245
 BAR_MAX = 8  # columns of a bar over time
 AXIS_MAX = 11  # columns of the y axis
 WITHIN = 1 + 1e-9  # factor by which an axis is longer than its largest value, so that the value is inside
@@ -49,7 +49,7 @@ def import_plotext() -> ModuleType:
     return module
 
 
-def draw_bars(title: str, bars: Sequence[tuple[str, int, str]], is_size: bool, colour: bool) -> str:
+def draw_bars(title: str, bars: Sequence[tuple[str, int, str]], is_size: bool, color: bool) -> str:
     """Draw a line for each bar: its name, its value, and a text after it. At least one value must not be 0."""
     plotext = import_plotext()
     longest = max(2, width() // 3)
@@ -61,7 +61,7 @@ def draw_bars(title: str, bars: Sequence[tuple[str, int, str]], is_size: bool, c
 
     figure = _figure(plotext, width(), len(bars) + 2)
     shown = [(line, value) for line, (_, value, _) in zip(lines, bars, strict=True) if value > 0]
-    marker = plotext.marker("█", COLOURS[0] if colour else None)
+    marker = plotext.marker("█", COLORS[0] if color else None)
     figure.draw(figure.bar(*zip(*shown, strict=True), marker=marker, orientation="horizontal", width=LINE))
     column = most * WITHIN / columns
     for line, (_, value, text) in zip(lines, bars, strict=True):
@@ -71,10 +71,10 @@ def draw_bars(title: str, bars: Sequence[tuple[str, int, str]], is_size: bool, c
     figure.ruler("x").lim(0, column * room)
     ticks = nice_ticks(most, is_size, columns // 14)
     figure.ruler("x").ticks([value for value, _ in ticks], [name for _, name in ticks])
-    return _cut(title, width()) + "\n\n" + _text(figure, colour)
+    return _cut(title, width()) + "\n\n" + _text(figure, color)
 
 
-def draw_over_time(what: str, name: str, groups: Iterable[tuple[int, str, int]], is_size: bool, colour: bool) -> str:
+def draw_over_time(what: str, name: str, groups: Iterable[tuple[int, str, int]], is_size: bool, color: bool) -> str:
     """Draw stacked bars over time, for the largest series and for all others together.
 
     what    the quantity: "bytes"
@@ -91,15 +91,15 @@ def draw_over_time(what: str, name: str, groups: Iterable[tuple[int, str, int]],
     most = max(map(sum, bins))
     ticks = nice_ticks(most, is_size, 4)
     columns = min((width() - AXIS_MAX) // len(bins), BAR_MAX)  # of one bar and the gap after it
-    legend = _legend(series, colour) if len(series) > 1 else []
+    legend = _legend(series, color) if len(series) > 1 else []
 
     lines = min(max(shutil.get_terminal_size((80, 24)).lines, 16), 40) - 4 - len(legend)
     axis = max(len(text) for _, text in ticks) + 1
     figure = _figure(plotext, axis + columns * len(bins), lines)
     fine = 2 if len(series) == 1 else 1  # with one series, a cell can be split
     for n in reversed(range(len(series))):  # each from 0 to its upper edge, on top of the larger one
-        glyph = "hd" if len(series) == 1 else "█" if colour else series[n].glyph
-        marker = plotext.marker(glyph, series[n].colour if colour else None)
+        glyph = "hd" if len(series) == 1 else "█" if color else series[n].glyph
+        marker = plotext.marker(glyph, series[n].color if color else None)
         tops = [sum(values[: n + 1]) for values in bins]
         figure.draw(figure.bar(*_columns(tops, columns, fine), marker=marker, width=LINE))
     figure.ruler("y").lim(0, most * WITHIN)
@@ -109,7 +109,7 @@ def draw_over_time(what: str, name: str, groups: Iterable[tuple[int, str, int]],
     places = [(when - first) // step * columns + 0.5 for when, _ in marks]
     figure.ruler("x").ticks(places, [text for _, text in marks])
     title = f"{what} per {show_step(step)}, {_when(first, step)} to {_when(last + step, step)} UTC"
-    return "\n".join([_cut(title, width()), *legend, "", _text(figure, colour)])
+    return "\n".join([_cut(title, width()), *legend, "", _text(figure, color)])
 
 
 def _columns(tops: list[int], columns: int, fine: int) -> tuple[list[float], list[int], list[int]]:
@@ -136,7 +136,7 @@ class _Series:
 
     name: str
     glyph: str
-    colour: int
+    color: int
 
 
 def _largest(values: Iterable[tuple[str, int]]) -> list[_Series]:
@@ -146,9 +146,9 @@ def _largest(values: Iterable[tuple[str, int]]) -> list[_Series]:
         sums[name] = sums.get(name, 0) + value
     names = sorted(sums, key=lambda name: (-sums[name], name))
     shown = len(names) if len(names) <= SERIES else SERIES - 1
-    out = [_Series(*look) for look in zip(names[:shown], GLYPHS, COLOURS, strict=False)]
+    out = [_Series(*look) for look in zip(names[:shown], GLYPHS, COLORS, strict=False)]
     if shown < len(names):
-        out.append(_Series(f"({len(names) - shown} others)", OTHER_GLYPH, OTHER_COLOUR))
+        out.append(_Series(f"({len(names) - shown} others)", OTHER_GLYPH, OTHER_COLOR))
     return out
 
 
@@ -266,7 +266,7 @@ def _figure(plotext: ModuleType, columns: int, lines: int) -> Any:
     return figure
 
 
-def _legend(series: list[_Series], colour: bool) -> list[str]:
+def _legend(series: list[_Series], color: bool) -> list[str]:
     """Return lines that explain the glyph or color of each series."""
     lines, used = [""], 0
     for each in series:
@@ -274,13 +274,13 @@ def _legend(series: list[_Series], colour: bool) -> list[str]:
         if used and used + len(name) + 4 > width():
             lines.append("")
             used = 0
-        mark = f"\x1b[38;5;{each.colour}m█\x1b[0m" if colour else each.glyph
+        mark = f"\x1b[38;5;{each.color}m█\x1b[0m" if color else each.glyph
         lines[-1] += f"{'  ' if used else ''}{mark} {name}"
         used += len(name) + 4
     return lines
 
 
-def _text(figure: Any, colour: bool) -> str:
-    text = figure.build().string(colorless=not colour)
+def _text(figure: Any, color: bool) -> str:
+    text = figure.build().string(colorless=not color)
     figure.clear()
     return "".join(line.rstrip() + "\n" for line in text.splitlines())

@@ -130,17 +130,17 @@ def _lines(path: str, rates: Rates, history: Sequence[float]) -> Iterator[tuple[
     age = "" if look.oldest is None else f"; the oldest message is {show_span(max(look.time - look.oldest, 0))} old"
     yield "size", show_size(look.size) + age, ""
     behind = look.dispatch_behind
-    yield "dispatch", *_tell_behind(behind, "the store is without consume queues")
+    yield "dispatch", *_behind_text(behind, "the store is without consume queues")
     if look.flush_behind is None and look.flushed_time:
         yield "flush", f"durable up to messages of {show_time(look.flushed_time)}", ""
     else:
-        yield "flush", *_tell_behind(look.flush_behind, "unknown")
+        yield "flush", *_behind_text(look.flush_behind, "unknown")
     queues = sum(one.queues for one in rates.topics)
     counts = [many(len(rates.topics), "topic"), many(queues, "queue"), many(look.group_count, "group")]
     yield "has", ", ".join(counts), ""
 
 
-def _tell_behind(behind: int | None, unknown: str) -> tuple[str, str]:
+def _behind_text(behind: int | None, unknown: str) -> tuple[str, str]:
     if behind is None:
         return unknown, "dim"
     style = "green" if behind == 0 else "yellow" if behind >= _MUCH else ""

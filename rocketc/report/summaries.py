@@ -29,9 +29,9 @@ _ENDS = {
 }
 
 
-def draw_verify(path: Sequence[str], report: VerifyReport, colour: bool, every: bool) -> str:
+def draw_verify(path: Sequence[str], report: VerifyReport, color: bool, every: bool) -> str:
     """Return the whole report as text for the terminal's width, or for 80 columns without a terminal."""
-    return render_report(verify_lines(path, report, every), verify_table(report.files, every), colour)
+    return render_report(verify_lines(path, report, every), verify_table(report.files, every), color)
 
 
 def verify_lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iterator[tuple[str, str, str]]:
@@ -70,21 +70,21 @@ def _verify_advice(path: str, report: VerifyReport) -> Iterator[str]:
     findings, problems = ([], []) if report.derived is None else (report.derived.findings, report.derived.problems)
     findings = [one for one in findings if not any(start <= one.phy_offset < stop for start, stop in lost)]
     last = max((file.last_offset for file in report.files if file.last_offset is not None), default=-1)
-    gone, mended = 0, False
+    missing, needs_rebuild = 0, False
     twice = {(one.topic, one.queue_id) for one in report.duplicate_offsets}  # a queue cannot contain these
     for one in findings:
         if one.what in ("no_record", "key_no_record") and one.phy_offset > last:
-            gone += one.count if one.what == "no_record" else 0
+            missing += one.count if one.what == "no_record" else 0
         else:
-            mended |= (one.topic, one.queue_id) not in twice
-    if gone:
-        count = many(gone, "message")
+            needs_rebuild |= (one.topic, one.queue_id) not in twice
+    if missing:
+        count = many(missing, "message")
         yield f"queues point to {count} after the end of the log: is a file missing? opening or rebuilding drops them"
     if report.missing or any(file.error or (file.damage and file not in torn) for file in report.files):
         yield f"`rocketc salvage {path} NEW` copies all readable records"
         return
     checkpoint = os.path.join(path, "checkpoint")
-    if mended or any(not text.startswith(checkpoint) for text in problems):
+    if needs_rebuild or any(not text.startswith(checkpoint) for text in problems):
         yield f"`rocketc rebuild {path}` rebuilds queues and index from the log"
 
 
@@ -93,13 +93,13 @@ def _derived_lines(report: DerivedReport, every: bool) -> Iterator[tuple[str, st
     for is_index, name in ((False, "units"), (True, "index")):
         there = report.keys if is_index else report.queues
         findings = [one for one in report.findings if one.what.startswith("key_") == is_index]
-        told = some(findings, every, _finding_text)
+        lines = some(findings, every, _finding_text)
         if there is None:
             yield name, f"the store is without {'an index' if is_index else 'consume queues'}", "dim"
         elif is_index:
-            yield from section(name, told, f"{many(there, 'key')} as the log says")
+            yield from section(name, lines, f"{many(there, 'key')} as the log says")
         else:
-            yield from section(name, told, f"{many(report.units, 'unit')} of {many(there, 'queue')} as the log says")
+            yield from section(name, lines, f"{many(report.units, 'unit')} of {many(there, 'queue')} as the log says")
     yield from section("derived", some(report.problems, every, str))
     if report.behind:
         text = f"{many(report.behind, 'record')} at the end not dispatched yet: the store is open, or was not closed"
@@ -216,11 +216,11 @@ def rebuild_lines(
 
 
 def draw_clean(
-    store: str, report: CleanReport, files: int, start: int, colour: bool, every: bool, as_broker: bool
+    store: str, report: CleanReport, files: int, start: int, color: bool, every: bool, as_broker: bool
 ) -> str:
     """Return the whole report as text for the terminal's width, or for 80 columns without a terminal."""
     lines = clean_lines(store, report, files, start, as_broker)
-    return render_report(lines, clean_table(store, report, every), colour)
+    return render_report(lines, clean_table(store, report, every), color)
 
 
 def clean_lines(

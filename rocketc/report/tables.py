@@ -23,13 +23,13 @@ def width() -> int:
     return max(shutil.get_terminal_size((80, 24)).columns, 60)
 
 
-def render(parts: Iterable[RenderableType], colour: bool) -> str:
+def render(parts: Iterable[RenderableType], color: bool) -> str:
     """Return these tables and lines as text, one below the other, without blanks at the ends of lines."""
     from rich.console import Console
 
     console = Console(
-        file=io.StringIO(), width=width(), force_terminal=colour, color_system="standard" if colour else None,
-        no_color=not colour, markup=False, highlight=False, emoji=False, legacy_windows=False,
+        file=io.StringIO(), width=width(), force_terminal=color, color_system="standard" if color else None,
+        no_color=not color, markup=False, highlight=False, emoji=False, legacy_windows=False,
     )  # fmt: skip
     with console.capture() as captured:
         for part in parts:
@@ -37,9 +37,9 @@ def render(parts: Iterable[RenderableType], colour: bool) -> str:
     return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
 
 
-def render_report(lines: Iterable[tuple[str, str, str]], table: Table, colour: bool) -> str:
+def render_report(lines: Iterable[tuple[str, str, str]], table: Table, color: bool) -> str:
     """Return these facts as text, and the table below them if it has rows."""
-    return render([facts(lines), "", table] if table.row_count else [facts(lines)], colour)
+    return render([facts(lines), "", table] if table.row_count else [facts(lines)], color)
 
 
 def facts(lines: Iterable[tuple[str, str, str]]) -> Table:

@@ -157,8 +157,8 @@ class _Run:
         begin = log.files[0].begin if log.files else 0
         mark = begin if last is None else last.stop
         report = ArchiveReport(self.target.path, mark, mark)
-        goal = max((file.end for file in log.files), default=0)
-        while mark < goal:
+        log_end = max((file.end for file in log.files), default=0)
+        while mark < log_end:
             try:
                 commit, damage, report.torn = self._next(log, mark, last, max_bytes, commit_bytes)
             except BaseException:

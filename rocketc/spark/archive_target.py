@@ -172,9 +172,9 @@ def _read(folder: str, name: str) -> Commit:
     path = os.path.join(folder, name)
     try:
         with errors_named(path), open(path, encoding="utf-8") as file:
-            told = json.load(file)
-        if told["version"] != VERSION:
-            raise ValueError(f"{path}: version {told['version']}; this rocketc reads version {VERSION}")
-        return Commit(**told)
+            fields = json.load(file)
+        if fields["version"] != VERSION:
+            raise ValueError(f"{path}: version {fields['version']}; this rocketc reads version {VERSION}")
+        return Commit(**fields)
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: not a commit of an archive: {error}") from None

@@ -69,7 +69,7 @@ def write_task(parts: Sequence[LogFile], job: Job) -> dict[str, Any]:
     torn        whether the last damaged range is at the end of the log, which may still grow
     anchor      offset, time, size and CRC of the last message; None: there is no message
     """
-    books = _Books(job)
+    sums = _Sums(job)
     folder = f"task-{uuid.uuid4().hex}"
     root = os.path.join(job.staging, folder)
     stem = f"part-{parts[0].begin:020d}"
@@ -82,7 +82,7 @@ def write_task(parts: Sequence[LogFile], job: Job) -> dict[str, Any]:
 
     out = Parts(root, root, BY, form.suffix, make, stem)
     try:
-        fill_with_columns(books.batches(parts), columns, BY, out, None)
+        fill_with_columns(sums.batches(parts), columns, BY, out, None)
         out.close()
         if out.files:
             sync_tree(root)
@@ -90,7 +90,7 @@ def write_task(parts: Sequence[LogFile], job: Job) -> dict[str, Any]:
         out.drop()
         shutil.rmtree(root, ignore_errors=True)
         raise
-    return books.told() | {"files": sorted(_files(job.staging, folder))}
+    return sums.summary() | {"files": sorted(_files(job.staging, folder))}
 
 
 def _files(staging: str, folder: str) -> Iterator[list[Any]]:
@@ -100,7 +100,7 @@ def _files(staging: str, folder: str) -> Iterator[list[Any]]:
             yield [os.path.relpath(path, staging), os.stat(path).st_size, pq.read_metadata(path).num_rows]
 
 
-class _Books:
+class _Sums:
     """The counts and statistics of the parts that a task has read so far."""
 
     def __init__(self, job: Job) -> None:
@@ -167,7 +167,7 @@ class _Books:
         values = (last.column(name)[0] for name in _ANCHOR)
         self._anchor = dict(zip(_ANCHOR, (v.value if hasattr(v, "value") else v.as_py() for v in values), strict=True))
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         return {
             "begin": self._begin,
             "end": self._end,

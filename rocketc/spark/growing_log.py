@@ -114,7 +114,7 @@ class GrowingLog:
         if options.get("crc") == "full":
             self._all["crc"] = "full"
         self._fail_on_loss = fail_on_loss
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._known_end: LogPosition | None = None
 
     def files(self) -> Files:
@@ -124,7 +124,7 @@ class GrowingLog:
         except StoreIOError as error:
             if error.errno != errno.ENOENT:
                 raise
-            self._tell(f"{error.strerror}; the stream waits for it")
+            self._report(f"{error.strerror}; the stream waits for it")
             return ()
         if len(logs) > 1:
             raise ValueError(f"rocketmq: {self._name}: {len(logs)} commit logs; use a stream for each of them")
@@ -175,7 +175,7 @@ class GrowingLog:
         A batch has at least one record, whatever the limits are. Raises DataLossError.
         """
         files = self.files()
-        at, known = self._stand(files, start)
+        at, known = self._resume(files, start)
         if not files:
             return start
         end = self._end(files, at)
@@ -207,7 +207,7 @@ class GrowingLog:
         if end.offset is None or start.offset == end.offset:
             return []
         files = self.files()
-        at, known = self._stand(files, start)
+        at, known = self._resume(files, start)
         if at >= end.offset:
             return []
         end_known = bool(files) and end.offset <= files[-1].next_base and _is_there(files, end)
@@ -265,7 +265,7 @@ class GrowingLog:
                 count -= batch.num_rows
         return None
 
-    def _stand(self, files: Files, place: LogPosition) -> tuple[int, bool]:
+    def _resume(self, files: Files, place: LogPosition) -> tuple[int, bool]:
         """Return where the stream continues, and whether a record certainly begins there. Raises DataLossError."""
         at = place.offset
         if not files:
@@ -300,12 +300,12 @@ class GrowingLog:
             raise DataLossError(
                 f"rocketmq: {self._name}: {what}; use option failOnDataLoss=false to continue with the remaining data"
             )
-        self._tell(what)
+        self._report(what)
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         """Write a line to stderr, once per text; Spark adds it to the log of the driver."""
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._reported:
+            self._reported.add(what)
             print(f"rocketc: {self._name}: {what}", file=sys.stderr)
 
     @property

@@ -90,7 +90,7 @@ def _batches(
         raise CorruptRecordError(error.file, error.offset, error.reason, advice) from None
     finally:
         if not damage:
-            _tell(messages.report)
+            _report_dropped(messages.report)
             if dropped is not None and messages.report.damage:
                 add_dropped(dropped, messages.report.damage)
 
@@ -142,7 +142,7 @@ def _headers(array: pyarrow.MapArray) -> pyarrow.ListArray:
 _MADE: dict[str, Callable[[Any], Any]] = {"key": _binary, "timestampType": _append_time, "headers": _headers}
 
 
-def _tell(report: ScanReport) -> None:
+def _report_dropped(report: ScanReport) -> None:
     """Write one line about what mode=DROPMALFORMED dropped to stderr, which goes to the log of the executor."""
     if damage := report.damage:
         lost = sum(one.stop - one.start for one in damage)

@@ -166,10 +166,10 @@ class _Journal:
         path = os.path.join(root, FOLDER, "journal.json")
         try:
             with open(path, encoding="utf-8") as file:
-                told = json.load(file)
-            if told["version"] != 1:
-                raise ValueError(f"{path}: version {told['version']}; this rocketc reads version 1")
-            return int(told["start"]), [str(one) for one in told["staged"]]
+                fields = json.load(file)
+            if fields["version"] != 1:
+                raise ValueError(f"{path}: version {fields['version']}; this rocketc reads version 1")
+            return int(fields["start"]), [str(one) for one in fields["staged"]]
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, json.JSONDecodeError) as error:

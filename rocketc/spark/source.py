@@ -108,7 +108,7 @@ class RocketmqReader(FastStartup, DataSourceReader):
         logs = resolve(self._paths, storage)
         kept = prune(logs, bounds["begin"], bounds["end"], storage)
         tasks = plan(kept, **self._cut, start=bounds["start"], stop=bounds["stop"], storage=storage)
-        self._tell(logs, tasks)
+        self._report_tasks(logs, tasks)
         return [InputPartition(parts) for parts in tasks]
 
     def read(self, partition: InputPartition | None) -> Iterator[pyarrow.RecordBatch]:
@@ -116,7 +116,7 @@ class RocketmqReader(FastStartup, DataSourceReader):
         parts = partition.value if partition is not None else None
         return read_parts(parts or (), self._columns, self._options, damage=self._damage, dropped=self._dropped)
 
-    def _tell(self, logs: list[Log], tasks: list[tuple[LogFile, ...]]) -> None:
+    def _report_tasks(self, logs: list[Log], tasks: list[tuple[LogFile, ...]]) -> None:
         files = [absolute(file.path) for log in logs for file in log.files]
         left = len(set(files) - {part.path for parts in tasks for part in parts})
         asked = {name: value for name, value in self._options.items() if name in _ASKED}

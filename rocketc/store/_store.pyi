@@ -27,7 +27,7 @@ class MessageStore(RawAccess):
         dispatcher: Dispatcher | None,
         waiters: Any,
         maintenance: Any = None,
-        tell: Any = None,
+        report: Any = None,
         stepper: Any = None,
     ) -> MessageStore: ...
     @property

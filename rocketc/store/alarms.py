@@ -32,7 +32,7 @@ class Alarms:
         self._lock = threading.Lock()
         self._slow = 0
         self._slow_again = 0.0
-        self._stands = self._behind = self._failed = False
+        self._stopped = self._behind = self._failed = False
 
     def __call__(self, failed: StoreFailedError | None) -> None:
         """Check everything and report changes.
@@ -59,9 +59,9 @@ class Alarms:
 
     def _dispatching(self) -> None:
         failure, behind = self._dispatcher.failure, self._dispatcher.is_far_behind
-        if (failure is not None) != self._stands:
-            self._stands = failure is not None
-            if self._stands:
+        if (failure is not None) != self._stopped:
+            self._stopped = failure is not None
+            if self._stopped:
                 _log.error("%s: messages can't be dispatched to the queues: %s", self._root, failure)
             else:
                 _log.info("%s: messages are dispatched to the queues again", self._root)

@@ -44,14 +44,14 @@ class CatchUpReport:
     start     physical offset from which the log was dispatched again
     whole     True: start is the first record of the log
     durable   physical offset before which queues and index were already durable
-    mended    the differences from the log that were repaired, as text
+    repairs   the differences from the log that were repaired, as text
     unqueued  number of records that could not be added to a queue
     """
 
     start: int
     whole: bool
     durable: int = 0
-    mended: list[str] = field(default_factory=list)
+    repairs: list[str] = field(default_factory=list)
     unqueued: int = 0
 
 
@@ -101,7 +101,7 @@ def catch_up(
     if whole and index is not None:
         # slots and chains: the comparison with the log does not check them
         problems = [*problems, *index.check()]
-    found = CatchUpReport(start, whole, mended=list(problems))
+    found = CatchUpReport(start, whole, repairs=list(problems))
     ends = dispatcher.queues.ends()
     index_end = index.end_phy_offset if index is not None else -1
     index_from = first
@@ -113,32 +113,32 @@ def catch_up(
         dispatcher.start_at(start, index_from, whole=start <= first)
         needed = start if index is None else min(start, index_from)
         _take(dispatcher, files, _last_up_to(begins, needed, first), end)
-        if dispatcher.in_doubt and start > first:
-            found.mended.append("the consume queues do not match the log: the whole log is dispatched again")
+        if dispatcher.has_mismatch and start > first:
+            found.repairs.append("the consume queues do not match the log: the whole log is dispatched again")
             start = first
             continue
-        mended = dispatcher.finish(end, first, damage)
-        if mended is not None and dispatcher.queues.in_doubt:
-            found.mended += mended
+        repairs = dispatcher.finish(end, first, damage)
+        if repairs is not None and dispatcher.queues.has_mismatch:
+            found.repairs += repairs
             continue
-        if mended is not None or index is None:
+        if repairs is not None or index is None:
             break
-        found.mended.append(f"index: {index.doubt}")
+        found.repairs.append(f"index: {index.mismatch}")
         index_from = max(index.repair(), first)
     found.start, found.whole, found.unqueued = start, start <= first, dispatcher.unqueued
-    found.mended += mended or []
+    found.repairs += repairs or []
     if clean and end > first:
         for topic, queue_id in _grown(dispatcher.queues, ends):
-            found.mended.append(f"queue {queue_id} of topic {topic}: its last messages were missing")
+            found.repairs.append(f"queue {queue_id} of topic {topic}: its last messages were missing")
         if index is not None and index.end_phy_offset > index_end:
             which = f"the keys of records after physical offset {index_end}" if index_end >= 0 else "all keys"
-            found.mended.append(f"index: {which} were missing")
+            found.repairs.append(f"index: {which} were missing")
     found.durable = end if clean else min(queued if queued >= 0 else start, end)
-    if found.mended or (found.whole and not clean):
+    if found.repairs or (found.whole and not clean):
         found.durable = min(found.durable, start)
     if index is not None and index.end_phy_offset > index_end:
         found.durable = min(found.durable, index_from)
-    for text in found.mended:
+    for text in found.repairs:
         _log.warning("%s", text)
     return found
 

@@ -197,14 +197,14 @@ class StoreRoot:
         queues = queues_below(self._root, config, batch_topics=batch_topics(self._root))
         queues.load(crashed=not clean)
         if not queue.files and checkpoint.physic_msg_timestamp > 0:
-            _refuse_a_log_that_is_gone(config.commit_log_paths(self._root), queues)
+            _refuse_missing_log(config.commit_log_paths(self._root), queues)
         queue.make_folders()
         flushed = _checkpoint.flushed_offset(checkpoint_path, checkpoint)
         deleted = self.deleted = DeletedTopics(self._root)
         if deleted.ends and not clean:
             sync_folder(os.path.dirname(deleted.path))  # make the table durable before it causes deletions
         empty = queues.without_units(deleted.behind(queue.min_offset))
-        ended = end_deletions(deleted, queues.standing(deleted.ends), empty, queues.delete)
+        ended = end_deletions(deleted, queues.remaining(deleted.ends), empty, queues.delete)
         self.recovery, offsets = recover(
             self._root,
             queue,
@@ -217,7 +217,7 @@ class StoreRoot:
             property_crc=config.force_verify_prop_crc,
             stripes=config.topic_queue_lock_num,
             on_file=on_file,
-            gone=deleted.gone(),
+            deleted_topics=deleted.offsets(),
             policy=config.recovery,
             index_safe=config.message_index_enable and config.message_index_safe,
         )
@@ -233,7 +233,7 @@ class StoreRoot:
         log = CommitLog(queue, offsets, put_lock, config, clock is None)
         dispatcher = ReputService(queues, index, config, log, clock is None)
         stepper = None if clock is None else Stepper(clock, dispatcher)
-        dispatcher.leave_out(deleted.gone())
+        dispatcher.leave_out(deleted.offsets())
         files = list(resolve(queue.files)[0].files) if queue.files else []
         durable = (1 << 62) if clean else max(flushed, self.recovery.end)
         if config.recovery == "java":  # RocketMQ uses the queue offsets of messages that it cuts off again
@@ -368,7 +368,7 @@ def _with_index_found(root: str, config: StoreConfig) -> StoreConfig:
     return config
 
 
-def _refuse_a_log_that_is_gone(folders: list[str], queues: ConsumeQueues) -> None:
+def _refuse_missing_log(folders: list[str], queues: ConsumeQueues) -> None:
     """Raise StoreIOError if the queues refer to messages, but there are no files of the log.
 
     Either a disk is not mounted or a path is wrong. A new log would begin at 0, and give queue offsets of existing

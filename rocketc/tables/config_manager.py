@@ -228,16 +228,16 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
 
         Raises StoreIOError or StoreFullError; the entries are then removed from memory only.
         """
-        gone = []
+        deleted = []
         with self._lock:
             for name in [names] if isinstance(names, str) else list(names):
                 if self._entries.pop(name, None) is not None:
                     del self._raw[name]
-                    gone.append(name)
+                    deleted.append(name)
                     self._next_version()
                     self._changed = True
         self.persist()
-        return gone
+        return deleted
 
     def _to_write(self) -> dict[str, Any]:
         return {**self._data, self._KEY: in_java_order(self._raw, 2048)}

@@ -45,11 +45,11 @@ class DeletedTopics(ConfigManager):
     def _to_write(self) -> dict[str, Any]:
         return {self._KEY: in_java_order(self.ends, 2048)}
 
-    def gone(self) -> DeletedTopicOffsets:
+    def offsets(self) -> DeletedTopicOffsets:
         """Return the table for the dispatcher.
 
         >>> import tempfile
-        >>> ("orders", 0) in DeletedTopics(tempfile.mkdtemp()).gone()
+        >>> ("orders", 0) in DeletedTopics(tempfile.mkdtemp()).offsets()
         False
         """
         return DeletedTopicOffsets(self.ends)
@@ -96,25 +96,25 @@ class DeletedTopics(ConfigManager):
         """
         return {name: end for name, end in self.ends.items() if end > first}
 
-    def believe(self, standing: dict[str, bool], *, all_of_them: bool = False) -> list[str]:
+    def remove_recreated(self, remaining: dict[str, bool], *, remove_all: bool = False) -> list[str]:
         """Remove topics that RocketMQ has created again, as the files of their queues show. Returns the other topics
         that have files: the deletion of these was interrupted.
 
-        standing     ConsumeQueues.standing(ends)
-        all_of_them  remove all topics that have files
+        remaining     ConsumeQueues.remaining(ends)
+        remove_all  remove all topics that have files
 
         >>> import tempfile
         >>> topics = DeletedTopics(tempfile.mkdtemp())
         >>> topics.add(["orders", "audit"], 4096)
-        >>> topics.believe({"orders": True, "audit": False}), topics.ends
+        >>> topics.remove_recreated({"orders": True, "audit": False}), topics.ends
         (['audit'], {'audit': 4096})
         """
-        back = [name for name, goes_on in standing.items() if goes_on or all_of_them]
+        back = [name for name, goes_on in remaining.items() if goes_on or remove_all]
         for name in back:
             _log.info("%s: the deleted topic %s exists again: its queues are kept", self.path, name)
             del self.ends[name]
             self._changed = True
-        return [name for name in standing if name in self.ends]
+        return [name for name in remaining if name in self.ends]
 
     def end_with(self, end: int) -> None:
         """Limit the table to the end of the log, durably: records that are put after it are new.
@@ -133,7 +133,7 @@ class DeletedTopics(ConfigManager):
 
 
 def end_deletions(
-    deleted: DeletedTopics, standing: dict[str, bool], without_units: set[str], delete: Callable[[dict[str, int]], Any]
+    deleted: DeletedTopics, remaining: dict[str, bool], without_units: set[str], delete: Callable[[dict[str, int]], Any]
 ) -> list[str]:
     """Delete the queues of deleted topics that a crash has left. Called at an opening; returns actions as text.
 
@@ -144,7 +144,7 @@ def end_deletions(
     >>> end_deletions(DeletedTopics(tempfile.mkdtemp()), {}, set(), print)
     []
     """
-    left = deleted.believe(standing)
+    left = deleted.remove_recreated(remaining)
     left += sorted(without_units.intersection(deleted.ends) - set(left))
     if left:
         delete({name: deleted.ends[name] for name in left})

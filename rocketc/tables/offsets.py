@@ -94,17 +94,17 @@ class ConsumerOffsets(ConfigManager):
         if topic is None and group is None:
             raise TypeError("forget() needs a topic, a group, or both")
         with self._lock:
-            gone = []
+            deleted = []
             for name in self._table:
                 of_topic, _, of_group = name.partition("@")
                 if topic in (None, of_topic) and group in (None, of_group):
-                    gone.append(name)
-            for name in gone:
+                    deleted.append(name)
+            for name in deleted:
                 del self._table[name]
                 self._changed = True
-            return len(gone)
+            return len(deleted)
 
-    def drop(self, gone: Container[Any]) -> None:
+    def drop(self, deleted: Container[Any]) -> None:
         """Remove topics, and queues as (topic, queue id), that are about to be deleted; durably.
 
         Raises StoreIOError or StoreFullError; then no offset is removed.
@@ -120,7 +120,7 @@ class ConsumerOffsets(ConfigManager):
         dropped = [
             (name, queue_id, offset)
             for topic, group, queue_id, offset in self.items()
-            if topic in gone or (topic, queue_id) in gone
+            if topic in deleted or (topic, queue_id) in deleted
             for name in [f"{topic}@{group}"]
         ]
         with self._lock:

@@ -53,10 +53,10 @@ def is_system_topic(topic: str) -> bool:
     return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
 
 
-def what_is_wrong_with(name: str) -> str | None:
+def topic_name_error(name: str) -> str | None:
     """Return why a broker refuses this topic name, as text; None if it is allowed.
 
-    >>> what_is_wrong_with("orders"), what_is_wrong_with("new orders")
+    >>> topic_name_error("orders"), topic_name_error("new orders")
     (None, 'a topic name may only have letters, digits and %|_-')
     """
     if not name.strip():
@@ -218,7 +218,7 @@ class Topics(ConfigMap[TopicConfig]):
         Traceback (most recent call last):
         rocketc.errors.IllegalMessageError: 'new orders': a topic name may only have letters, digits and %|_-
         """
-        if wrong := what_is_wrong_with(name):
+        if wrong := topic_name_error(name):
             raise IllegalMessageError(f"{name!r}: {wrong}")
         said = dict(attributes or {})
         for key, value in ((QUEUE_TYPE, queue_type), (MESSAGE_TYPE, message_type)):
@@ -264,7 +264,7 @@ class Topics(ConfigMap[TopicConfig]):
         found = self._entries.get(name)
         if found is not None:
             return found
-        if what_is_wrong_with(name):
+        if topic_name_error(name):
             return None
         made = None
         with self._lock:

@@ -31,7 +31,7 @@ _log = logging.getLogger("rocketc.queue")
 
 FETCH = 256  # messages that are read at a time
 FETCH_BYTES = 4 << 20
-LOOK_AGAIN = 0.1  # seconds that a wait runs before it checks for redeliveries and close()
+CHECK_SECONDS = 0.1  # seconds that a wait runs before it checks for redeliveries and close()
 DISPATCHED = 1.0  # seconds that get_nowait() waits for a message that was put but can't be read yet
 _NEVER = float("inf")
 
@@ -120,7 +120,7 @@ class Consumer:
             self._refuse()
         with self._lock:
             now = time.monotonic()
-            if now < self._in_flight.look_at:
+            if now < self._in_flight.next_check:
                 item = self._in_flight.take(self, now, self._visible_after)
                 if item is not None:
                     if self._fewer_waits:
@@ -166,7 +166,7 @@ class Consumer:
                 for item in items:
                     offset = self._in_flight.offset_of(self, item)
                     if self._in_flight.give_back(offset, item.attempts):
-                        self._come_again(offset, time.monotonic())
+                        self._schedule_redelivery(offset, time.monotonic())
                 raise
 
     def ack(self, *items: Item) -> None:
@@ -244,7 +244,7 @@ class Consumer:
         self._check_open()
         with self._lock:
             while self._in_flight.base < self._end():
-                self._wait_for_fewer(LOOK_AGAIN)
+                self._wait_for_fewer(CHECK_SECONDS)
 
     def qsize(self) -> int:
         """Return the number of messages that wait to be taken. Messages in flight are not counted.
@@ -321,7 +321,7 @@ class Consumer:
         """Return the offset of the next message that is put."""
         return self._store.max_offset(self.topic, 0, committed=False)
 
-    def _tell_all(self) -> None:
+    def _wake_all(self) -> None:
         """Wake all waiting threads; each one checks whether the queue is closed."""
         with self._lock:
             self._changed.notify_all()
@@ -355,20 +355,20 @@ class Consumer:
         """Schedule a redelivery; after max_attempts attempts, put the message to the dead letters instead."""
         if self._max_attempts is not None and attempts >= self._max_attempts:
             try:
-                self._bury(offset, attempts)
+                self._put_dead_letter(offset, attempts)
             except BaseException:
-                self._come_again(offset, now + 1)
+                self._schedule_redelivery(offset, now + 1)
                 raise
             self._finish(offset)
         else:
-            self._come_again(offset, now + delay)
+            self._schedule_redelivery(offset, now + delay)
 
-    def _come_again(self, offset: int, due: float) -> None:
+    def _schedule_redelivery(self, offset: int, due: float) -> None:
         heapq.heappush(self._due, (due, offset))
-        self._in_flight.look_at = min(self._in_flight.look_at, due)
+        self._in_flight.next_check = min(self._in_flight.next_check, due)
         self._changed.notify()
 
-    def _bury(self, offset: int, attempts: int) -> None:
+    def _put_dead_letter(self, offset: int, attempts: int) -> None:
         """Put a message to the dead-letter topic, with the properties that RocketMQ sets."""
         message = self._read(offset)
         if message is None:
@@ -401,16 +401,16 @@ class Consumer:
     def _is_there(self, now: float) -> bool:
         """Return True if a message can be taken. Schedules redeliveries of messages that were not acked in time."""
         in_flight, due = self._in_flight, self._due
-        if now >= in_flight.look_at:
+        if now >= in_flight.next_check:
             if self._life != in_flight.life:
                 self._life = in_flight.life
                 due.clear()
             for offset in in_flight.overdue(now):
                 self._return(offset, in_flight.give_back(offset), now, 0)
-            while due and not in_flight.comes_again(due[0][1]):
+            while due and not in_flight.is_returned(due[0][1]):
                 heapq.heappop(due)  # acked since
             if due:
-                in_flight.look_at = min(in_flight.look_at, due[0][0])
+                in_flight.next_check = min(in_flight.next_check, due[0][0])
         return in_flight.has_ready or bool(due and due[0][0] <= now)
 
     def _wait(self, until: float) -> float:
@@ -423,7 +423,7 @@ class Consumer:
                 left = grace - now
             if left <= 0 and self._asking:
                 raise Empty
-            most = min(max(left, 0), LOOK_AGAIN)
+            most = min(max(left, 0), CHECK_SECONDS)
             if self._due:
                 most = min(most, max(self._due[0][0] - now, 0))
             if self._asking:
@@ -518,12 +518,12 @@ class Consumer:
                 item = self._take(now)
                 if item is not None:
                     items.append(item)
-                if now < self._in_flight.look_at:
+                if now < self._in_flight.next_check:
                     items += self._in_flight.take_many(self, now, self._visible_after, most - len(items))
             if not items:  # the files of all due messages were deleted
                 now = self._wait(until)
                 continue
             if len(items) >= most or self._asking or now > grace or self._in_flight.next >= self._end():
                 return items
-            self._ask(LOOK_AGAIN)
+            self._ask(CHECK_SECONDS)
             now = time.monotonic()

@@ -83,14 +83,14 @@ class GroupOffsets:
                 locks.enter_context(lock)
             yield self
 
-    def drop(self, gone: Container[Any]) -> None:
+    def drop(self, deleted: Container[Any]) -> None:
         """Drop the positions of deleted queues in all groups, which start again at offset 0. Call it inside paused().
 
-        gone  contains the deleted topics or (topic, queue id)
+        deleted  contains the deleted topics or (topic, queue id)
         """
-        self._offsets.drop(gone)
+        self._offsets.drop(deleted)
         for (topic, _, queue_id), (in_flight, _) in self._groups.items():
-            if topic in gone or (topic, queue_id) in gone:
+            if topic in deleted or (topic, queue_id) in deleted:
                 in_flight.start_over()
 
     def mark_changed(self) -> None:
@@ -154,17 +154,17 @@ class GroupOffsets:
         return True
 
     def _run(self) -> None:
-        told = False
+        logged = False
         while not self._asked.get() and not self._is_to_end_within(self._every):
             try:
                 self.write()
-                told = False
+                logged = False
             except (ClosedError, StoreFailedError):
                 break  # the next put, flush or close raises it
             except OSError as error:
-                if not told:
+                if not logged:
                     _log.warning("%s: consumer offsets can't be written yet: %s", self._offsets.path, error)
-                told = True
+                logged = True
                 self.mark_changed()
         self._over = True
         if self._left:

@@ -19,7 +19,7 @@ from rocketc.files.paths import StrPath
 from rocketc.log._put_result import PutResult
 from rocketc.store._store import MessageStore
 from rocketc.store.opening import open as open_store
-from rocketc.workqueue.consumer import LOOK_AGAIN, Consumer, ends_at, refuse_names
+from rocketc.workqueue.consumer import CHECK_SECONDS, Consumer, ends_at, refuse_names
 from rocketc.workqueue.offsets import GroupOffsets, is_mine
 
 if TYPE_CHECKING:
@@ -244,13 +244,13 @@ class Queue(Consumer):
             if self._positions.closed:
                 return
             if self._positions.detach():
-                self._tell_consumers()
+                self._wake_consumers()
                 return
             try:
                 try:
                     self._positions.stop()
                 finally:  # stop() waits, and an exception of a signal handler can end it
-                    self._tell_consumers()
+                    self._wake_consumers()
                     self._positions.write()
             finally:
                 self._store.close()
@@ -264,9 +264,9 @@ class Queue(Consumer):
         locks = [self._positions.writing, self._lock, *(consumer._lock for consumer in self._consumers.values())]
         self._store._refuse_inside(any(map(is_mine, locks)))
 
-    def _tell_consumers(self) -> None:
+    def _wake_consumers(self) -> None:
         for consumer in (self, *self._consumers.values()):
-            consumer._tell_all()
+            consumer._wake_all()
 
     def __enter__(self) -> Self:
         return self
@@ -295,7 +295,7 @@ class Queue(Consumer):
                 left = until - time.monotonic()
                 if left <= 0:
                     raise Full
-                self._wait_for_fewer(min(left, LOOK_AGAIN))
+                self._wait_for_fewer(min(left, CHECK_SECONDS))
             self._promised += 1
 
 

@@ -14,7 +14,7 @@ cdef extern from "rocketc/vm.h" nogil:
     int rc_unmap(uint8_t* base, size_t len) noexcept
     void rc_map_sequential(uint8_t* base, size_t len) noexcept
     void rc_map_random(uint8_t* base, size_t len) noexcept
-    void rc_map_let_go(uint8_t* base, size_t start, size_t stop) noexcept
+    void rc_map_release(uint8_t* base, size_t start, size_t stop) noexcept
     int rc_write_at(int fd, const uint8_t* p, size_t len, int64_t at) noexcept
     int rc_write_zeros(int fd, size_t start, size_t stop, size_t block) noexcept
     void rc_forget_cache(int fd, size_t start) noexcept

@@ -42,7 +42,7 @@ ctypedef struct Subscriber:
     Subscriber* after
     uint64_t interest       # the queue_bit() of each of its queues
     int64_t armed           # 1: the next change of its queues wakes it
-    int64_t rings           # wake-ups so far
+    int64_t wakeups         # wake-ups so far
     int64_t waiting         # threads in wait()
     int64_t ended           # 1: it receives no more wake-ups
     int fd                  # an eventfd, or the write end of a pipe; -1: none
@@ -98,11 +98,11 @@ cdef class ChangeFeed:
     ) noexcept nogil
     cdef bint is_awaited(self) noexcept nogil
     cdef void add(self, const DispatchRequest* rows, int count) noexcept nogil
-    cdef void ring(self, uint64_t woken) noexcept nogil
+    cdef void notify(self, uint64_t woken) noexcept nogil
     cdef void _disarm(self, Subscriber* s) noexcept nogil
     cdef bint _has_changes(self, Subscriber* s) noexcept nogil
     cdef bint _copy(self, Subscriber* s, int64_t at, int count, FeedEntry* copies) noexcept nogil
-    cdef void _tell_as_they_are(
+    cdef void _update_max_offsets(
         self, Subscriber* s, QueueChange* changes, ConsumeQueue** queues, int count,
     ) noexcept nogil
     cdef int _fetch_entries(self, Subscriber* s, QueueChange* changes, int room, int* count) noexcept nogil

@@ -7,7 +7,7 @@ that falls more than one round behind is notified and receives every queue of th
 
 arm() asks for one wake-up. Subscribers that are not armed are in no list and cost nothing.
 
-add() runs with the mutex `working` of ReputService locked, so one thread at a time writes the ring. ring() runs after
+add() runs with the mutex `working` of ReputService locked, so one thread at a time writes the ring. notify() runs after
 the mutex is unlocked. A reader of the ring does not lock: it copies entries, then checks whether the writer
 has overwritten them in the meantime.
 Source: RocketMQ MessageArrivingListener, NotifyMessageArrivingListener.
@@ -41,17 +41,17 @@ cdef enum:
     COPIES = 64                     # entries that are copied before the check that they were not overwritten
     GROUPS = 1024                   # slots of the hash table of the queues in the changes; more than FEED_PORTION
     SLICE_NS = 50000000             # longest wait before signals are checked
-    UNTOLD = 64                     # most units that are readable before their entry is written: ROWS of the dispatcher
+    UNWRITTEN_MAX = 64              # most units that are readable before their entry is written: ROWS of the dispatcher
 
 
 cdef inline uint64_t interest_of(const ConsumeQueue* q) noexcept nogil:
     return <uint64_t>1 << (q.hash % WAKEUP_SLOTS)
 
 
-cdef void tell(Subscriber* s) noexcept nogil:
+cdef void wake(Subscriber* s) noexcept nogil:
     """Wake the threads that wait on a subscriber. The feed's mutex is locked."""
     cdef int64_t one = 1
-    rc_add_i64(&s.rings, 1)
+    rc_add_i64(&s.wakeups, 1)
     rc_fence_full()             # either a waiting thread sees the new count, or this thread sees it waiting
     if rc_load_i64(&s.waiting) > 0:
         pthread_mutex_lock(&s.mutex)
@@ -206,19 +206,19 @@ cdef class ChangeFeed:
         slice_ns  longest wait of this call; after it the caller checks signals and calls again
         Returns RC_OK, RC_MORE after slice_ns, RC_FLUSH_TIMEOUT at until_ns, or RC_CLOSED as arm() does.
         """
-        cdef int64_t now, rings, slice_end = rc_clock_ns() + slice_ns
+        cdef int64_t now, wakeups, slice_end = rc_clock_ns() + slice_ns
         cdef int rc = RC_OK
         if rc_load_i64(&self.ended) == 0 and rc_load_i64(&s.ended) == 0 and self._has_changes(s):
             return RC_OK
         while rc == RC_OK:
-            rings = rc_load_i64(&s.rings)
+            wakeups = rc_load_i64(&s.wakeups)
             rc = self.arm(s)
             if rc != RC_OK or self._has_changes(s):
                 return rc
             pthread_mutex_lock(&s.mutex)
             rc_add_i64(&s.waiting, 1)
             rc_fence_full()
-            while rc_load_i64(&s.rings) == rings:
+            while rc_load_i64(&s.wakeups) == wakeups:
                 now = rc_clock_ns()
                 if now >= until_ns or now >= slice_end:
                     rc = RC_MORE if now < until_ns else RC_FLUSH_TIMEOUT
@@ -276,7 +276,7 @@ cdef class ChangeFeed:
             if s.armed != 0:
                 self._disarm(s)
             s.wake_up = NULL
-            tell(s)
+            wake(s)
         pthread_mutex_unlock(&self._mutex)
 
     cdef void unsubscribe(self, Subscriber* s) noexcept nogil:
@@ -363,7 +363,7 @@ cdef class ChangeFeed:
                     group = groups[place] - 1
                     if group < 0:
                         if count[0] == room:
-                            self._tell_as_they_are(s, changes, queues, count[0])
+                            self._update_max_offsets(s, changes, queues, count[0])
                             s.next_entry = at + i
                             return RC_MORE
                         group = count[0]
@@ -378,11 +378,11 @@ cdef class ChangeFeed:
                 changes[group].max_offset = copies[i].max_offset
                 add_code(&changes[group], copies[i].tags_code)
             at += n
-        self._tell_as_they_are(s, changes, queues, count[0])
+        self._update_max_offsets(s, changes, queues, count[0])
         s.next_entry = at
         return RC_OK
 
-    cdef void _tell_as_they_are(
+    cdef void _update_max_offsets(
         self, Subscriber* s, QueueChange* changes, ConsumeQueue** queues, int count,
     ) noexcept nogil:
         """Set max_offset of changes to the current value, for entries that may be older than the last report.
@@ -395,7 +395,7 @@ cdef class ChangeFeed:
             return
         for i in range(count):
             changes[i].max_offset = rc_load_i64(&queues[i].max_offset)
-        s.live_until = rc_load_i64(&self._next_entry) + UNTOLD
+        s.live_until = rc_load_i64(&self._next_entry) + UNWRITTEN_MAX
 
     cdef int _fetch_queues(self, Subscriber* s, QueueChange* changes, int room, int* count) noexcept nogil:
         """Report the next of all queues, with their current max_offset."""
@@ -406,7 +406,7 @@ cdef class ChangeFeed:
             q = self.queues.next_there(&i)
             if q == NULL:
                 s.next_queue = -1
-                s.live_until = rc_load_i64(&self._next_entry) + UNTOLD
+                s.live_until = rc_load_i64(&self._next_entry) + UNWRITTEN_MAX
                 return RC_MORE
             s.next_queue = i
             if not interest_of(q) & s.interest:
@@ -480,7 +480,7 @@ cdef class ChangeFeed:
             following += 1
             rc_store_i64(&self._next_entry, following)
 
-    cdef void ring(self, uint64_t woken) noexcept nogil:
+    cdef void notify(self, uint64_t woken) noexcept nogil:
         """Wake the threads and subscribers that wait for queues with these bits.
 
         Each thread that added units calls this after it has unlocked `working`.
@@ -504,7 +504,7 @@ cdef class ChangeFeed:
                 after = s.after
                 if s.interest & woken:
                     self._disarm(s)
-                    tell(s)
+                    wake(s)
                 s = after
             pthread_mutex_unlock(&self._mutex)
 
@@ -522,7 +522,7 @@ cdef class ChangeFeed:
             while self._first != NULL:
                 s = self._first
                 self._disarm(s)
-                tell(s)
+                wake(s)
             pthread_mutex_unlock(&self._mutex)
 
     def forget(self):

@@ -68,7 +68,7 @@ cdef int cq_put(ConsumeQueue* q, const Unit* u, bint whole, bint opening) noexce
             return RC_OK                    # the queue has it
         elif not q.confirmed:
             jumped_from = BEGUN if opening else -1
-            rc = begin_anew(q, number, whole)
+            rc = restart(q, number, whole)
         elif number - q.units > (unit.phy_offset - q.max_phy_offset) // RC_MSG_MIN_BYTES:
             q.refused = True
             return RC_OUT_OF_ORDER          # the log is too small for the records in between
@@ -104,12 +104,12 @@ cdef int settle(ConsumeQueue* q, Unit* u) noexcept nogil:
     cdef Unit held
     cdef int rc
     if u.queue_offset == wanted:
-        q.unproven = False
+        q.unconfirmed = False
         return RC_OK
     if q.loaded == 0:
         if u.phy_offset == q.claim_phy and u.queue_offset != q.claim_offset:
             u.queue_offset = q.claim_offset     # the value set with ConsumeQueues.claim()
-            q.unproven = True
+            q.unconfirmed = True
         return RC_OK
     if q.unit_bytes != RC_CQ_UNIT_BYTES:
         rc = held_for(q, q.units, u, &held)
@@ -123,7 +123,7 @@ cdef int settle(ConsumeQueue* q, Unit* u) noexcept nogil:
         rc = held_for(q, wanted, u, &held)
         if held.size > 0:
             u.queue_offset = wanted
-            q.unproven = q.unproven or not q.confirmed
+            q.unconfirmed = q.unconfirmed or not q.confirmed
     return rc
 
 
@@ -193,7 +193,7 @@ cdef int extend(ConsumeQueue* q, Unit* u) noexcept nogil:
     return RC_OK if rc == RC_NO_ROOM else rc
 
 
-cdef int begin_anew(ConsumeQueue* q, int64_t number, bint whole) noexcept nogil:
+cdef int restart(ConsumeQueue* q, int64_t number, bint whole) noexcept nogil:
     """Continue at the queue offset of the first dispatched record, which is not the next one of the files."""
     cdef int64_t per_file = q.files.file_size // q.unit_bytes
     cdef int rc = RC_OK
@@ -342,7 +342,7 @@ cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
     cdef int i, rc
     q.last = NULL
     q.confirmed = False
-    q.unproven = q.refused = False
+    q.unconfirmed = q.refused = False
     q.kept = 0
     q.jumped_from = -1
     q.left_out = 0
@@ -378,7 +378,7 @@ cdef int cq_finish(ConsumeQueue* q, const int64_t* damage, int damage_count) noe
     cdef FileState* f
     cdef int64_t end, room
     cdef int rc = RC_OK
-    if q.unproven or (q.claim_phy >= 0 and q.left_out > 0):
+    if q.unconfirmed or (q.claim_phy >= 0 and q.left_out > 0):
         q.claim_phy = -1
         rc = drop_files(q)
         return RC_MORE if rc == RC_OK else rc
@@ -469,11 +469,11 @@ cdef int cq_delete_expired(ConsumeQueue* q, int64_t min_phy_offset, int* deleted
 
     Source: RocketMQ ConsumeQueue.deleteExpiredFile.
     """
-    cdef int64_t gone = 0, start = queue_start(&q.files, 2)
+    cdef int64_t expired = 0, start = queue_start(&q.files, 2)
     cdef int rc = RC_OK
     if start >= 0:
-        rc = units_before(q, min_phy_offset, start // q.unit_bytes, &gone)
-    while rc == RC_OK and start >= 0 and (start + q.files.file_size) // q.unit_bytes <= gone:
+        rc = units_before(q, min_phy_offset, start // q.unit_bytes, &expired)
+    while rc == RC_OK and start >= 0 and (start + q.files.file_size) // q.unit_bytes <= expired:
         rc = queue_remove(&q.files, 0)
         if rc == RC_OK:
             deleted[0] += 1

@@ -35,7 +35,7 @@ ctypedef struct ConsumeQueue:
     int64_t jumped_from     # queue offset that the last record should have, if not its own; BEGUN: first record; or -1
     int64_t dead            # 1 after its topic was deleted
     bint refused            # the last record had an impossible queue offset
-    bint unproven           # the first record took its queue offset from the files; not confirmed by another record
+    bint unconfirmed        # the first record took its queue offset from the files; not confirmed by another record
     int64_t came            # messages since the store was opened
     int64_t came_bytes
     int64_t given           # messages that readers got

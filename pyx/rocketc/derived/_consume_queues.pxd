@@ -6,7 +6,7 @@ from rocketc.derived._queue_loader cimport QueueLoader
 
 cdef class ConsumeQueues(QueueLoader):
     cdef:
-        readonly bint in_doubt  # finish() found a queue whose files are not trusted: dispatch the log again
+        readonly bint has_mismatch  # finish() found a queue whose files are not trusted: dispatch the log again
     cdef int flush(self, int64_t least_pages, const char** path) noexcept nogil
     cdef int _sync_many_names(self, const char** path) noexcept nogil
     cdef int _delete(self, ConsumeQueue* q) except -1

@@ -77,7 +77,7 @@ cdef class ConsumeQueues(QueueLoader):
     def begin(self, int64_t phy_offset):
         """Trust the units of records before a physical offset. The log is dispatched again from there."""
         cdef int i
-        self.in_doubt = False
+        self.has_mismatch = False
         for i in range(self._count):
             check_queue(self._all[i], cq_begin(self._all[i], phy_offset))
 
@@ -87,7 +87,7 @@ cdef class ConsumeQueues(QueueLoader):
         damage  (start, stop) of each damaged range of the log: its messages keep their queue offsets
         """
         cdef ConsumeQueue* q
-        cdef list mended = []
+        cdef list repairs = []
         cdef int i, rc
         cdef const int64_t[::1] offsets = array("q", [offset for pair in damage for offset in pair])
         cdef int count = <int>(offsets.shape[0] // 2)
@@ -96,15 +96,15 @@ cdef class ConsumeQueues(QueueLoader):
             q = self._all[i]
             rc = cq_finish(q, ranges, count)
             if rc == RC_MORE:
-                self.in_doubt = True
+                self.has_mismatch = True
             else:
                 check_queue(q, rc)
             if q.repaired:
                 units = "unit was" if q.repaired == 1 else "units were"
-                mended.append(f"{name_of(q)}: {q.repaired} {units} different from the log")
+                repairs.append(f"{name_of(q)}: {q.repaired} {units} different from the log")
                 q.repaired = 0
             check_queue(q, correct_min(q, min_phy_offset))
-        return mended
+        return repairs
 
     def claim(self, str topic, int32_t queue_id, int64_t phy_offset, int64_t queue_offset):
         """Set the record with which a queue begins, and drop its units. The caller dispatches the log again."""
@@ -113,7 +113,7 @@ cdef class ConsumeQueues(QueueLoader):
         q.claim_phy = phy_offset
         q.claim_offset = queue_offset
 
-    def disbelieve(self, str topic, int32_t queue_id):
+    def drop_claim(self, str topic, int32_t queue_id):
         """Forget the first record of a queue's files: it is not in the log, so all records are of this queue."""
         self.look(topic, queue_id).claim_phy = -1
 
@@ -270,7 +270,7 @@ cdef class ConsumeQueues(QueueLoader):
 
     # deleting
 
-    def standing(self, dict ends):
+    def remaining(self, dict ends):
         """Find topics with a queue whose files begin with a record before the topic's offset, as loaded.
 
         ends  {topic: physical offset}

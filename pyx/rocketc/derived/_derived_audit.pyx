@@ -92,7 +92,7 @@ cdef class DerivedAudit(Dispatcher):
         int64_t _log_start
         int64_t _log_stop
         int64_t _log_now
-        int64_t _told[KINDS]
+        int64_t _finding_counts[KINDS]
         int64_t _last_phy       # physical offset of the last record; more rows with it belong to that record
         bint _settled           # the store did not have a writer when the index was loaded
     cdef readonly:
@@ -225,7 +225,7 @@ cdef class DerivedAudit(Dispatcher):
         """Record a finding. It extends the range that ends before its number, if that is one of the latest ranges."""
         cdef Finding* f
         cdef int i = self._count - 1
-        self._told[what] += 1
+        self._finding_counts[what] += 1
         while i >= 0 and i >= self._count - NEAR:
             f = &self._room[i]
             if f.what == what and f.q == q and f.part == part:
@@ -246,7 +246,7 @@ cdef class DerivedAudit(Dispatcher):
         f.count = 1
         f.phy_offset = phy_offset
 
-    cdef bint _is_elsewhere(self, int64_t phy_offset) noexcept nogil:
+    cdef bint _is_outside_log(self, int64_t phy_offset) noexcept nogil:
         """Whether a record of this offset is in a file that was deleted, or created after the log was listed."""
         return 0 <= phy_offset < self._log_start or self._log_stop <= phy_offset < self._log_now
 
@@ -264,7 +264,7 @@ cdef class DerivedAudit(Dispatcher):
             if got == 0:
                 break
             for i in range(got):
-                if not is_blank(&some[i]) and not self._is_elsewhere(some[i].phy_offset):
+                if not is_blank(&some[i]) and not self._is_outside_log(some[i].phy_offset):
                     self._find(
                         NO_RECORD, q, NULL,
                         some[i].queue_offset if q.unit_bytes != RC_CQ_UNIT_BYTES else q.repaired + i,
@@ -413,7 +413,7 @@ cdef class DerivedAudit(Dispatcher):
         self.index._at = p
         self.index._unit = self._unit
         self.index._checked_phy = INT64_MAX - 1
-        if not self._is_elsewhere(u.phy_offset) and not self.index._is_doubled():
+        if not self._is_outside_log(u.phy_offset) and not self.index._is_doubled():
             self._find(KEY_NO_RECORD, NULL, p, self._unit, u.phy_offset)
         self.index._at = NULL
         self._unit += 1
@@ -491,7 +491,7 @@ cdef class DerivedAudit(Dispatcher):
     def counts(self):
         """Return the number of findings of each kind in WHAT; findings() returns only the first ones."""
         cdef int i
-        return {WHAT[i]: self._told[i] for i in range(<int>KINDS) if self._told[i]}
+        return {WHAT[i]: self._finding_counts[i] for i in range(<int>KINDS) if self._finding_counts[i]}
 
     def findings(self):
         """Return (what, topic, queue id, index file, first, last, count, physical offset) of each range of findings."""

@@ -38,7 +38,7 @@ cdef class DispatchWorker:
         int _rc             # result of the last block; valid when _given is 0, like the next three fields
         bint _ready
         int64_t unqueued    # rows that were refused by their queue
-        bint doubt          # a queue's files disagree with the log
+        bint mismatch          # a queue's files disagree with the log
         const char* error_path
     cdef int put(self, const DispatchRequest* row, const int32_t* hashes) noexcept nogil
     cdef int end(self) noexcept nogil

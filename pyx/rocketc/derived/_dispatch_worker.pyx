@@ -116,7 +116,7 @@ cdef class DispatchWorker:
             rc = cq_put(row.q, &row.unit, self._whole, True)
             if rc == RC_OUT_OF_ORDER:
                 self.unqueued += 1
-                self.doubt = True
+                self.mismatch = True
             elif rc != RC_OK:
                 self.error_path = row.q.folder
                 return rc

@@ -51,8 +51,8 @@ cdef class Dispatcher:
         bint catching_up        # existing units are compared with the log, and `writer` writes
         DispatchWorker writer        # writes on its own thread; None: the dispatching thread writes
         bint background         # threads are allowed
-        bint doubt              # the files of the queues disagree with the log
-        DeletedTopicOffsets gone         # deleted topics, whose old records do not go to a queue
+        bint mismatch           # the files of the queues disagree with the log
+        DeletedTopicOffsets deleted_topics  # deleted topics, whose old records do not go to a queue
         bint multi              # messages also go to the queues in INNER_MULTI_DISPATCH
     cdef readonly:
         ConsumeQueues queues

@@ -52,7 +52,7 @@ cdef inline void take(Slice* value, const char* name, const uint8_t* piece, int 
         value.len = n - at
 
 
-cdef inline void look_at(const uint8_t* p, int size, DispatchProperties* w) noexcept nogil:
+cdef inline void read_property(const uint8_t* p, int size, DispatchProperties* w) noexcept nogil:
     """Read one property, if dispatching needs it."""
     cdef uint8_t first = p[0]
     if first == RC_PROPERTY_TAGS[0]:
@@ -70,7 +70,7 @@ cdef inline void look_at(const uint8_t* p, int size, DispatchProperties* w) noex
         take(&w.multi_offsets, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET, p, size)
 
 
-cdef void look_for(const uint8_t* p, int32_t n, DispatchProperties* w) noexcept nogil:
+cdef void find_properties(const uint8_t* p, int32_t n, DispatchProperties* w) noexcept nogil:
     """Find the properties of a record that dispatching needs. Of several values, the last one counts."""
     cdef int base, start = 0, stop
     cdef uint64_t ends
@@ -81,10 +81,10 @@ cdef void look_for(const uint8_t* p, int32_t n, DispatchProperties* w) noexcept 
         while ends != 0:
             stop = base + rc_low_bit(ends)
             ends &= ends - 1
-            look_at(p + start, stop - start, w)
+            read_property(p + start, stop - start, w)
             start = stop + 1
     if start < n:
-        look_at(p + start, n - start, w)
+        read_property(p + start, n - start, w)
 
 
 cdef int64_t number(const uint8_t* p, int n) noexcept nogil:
@@ -108,7 +108,7 @@ cdef int put_row(Dispatcher d, DispatchRequest* row) noexcept nogil:
         rc = cq_put(q, &row.unit, d.whole, False)
         if rc == RC_OUT_OF_ORDER:
             d.unqueued_count += 1
-            d.doubt = True
+            d.mismatch = True
         elif rc != RC_OK:
             d.error_path = q.folder
             return rc
@@ -148,7 +148,7 @@ cdef class Dispatcher:
         self.queues = queues
         self.index = index
         self.partial_phy = -1
-        self.gone = DeletedTopicOffsets({})
+        self.deleted_topics = DeletedTopicOffsets({})
         self.multi = config.enable_lmq and config.enable_multi_dispatch
         for i, delay in enumerate(delays_of(config.message_delay_level)):
             self.delays[i] = delay
@@ -192,10 +192,10 @@ cdef class Dispatcher:
         cdef DispatchProperties w
         cdef DispatchRequest* row = &self.rows[self.row_count]
         cdef int32_t transaction = r.sys_flag & RC_FLAG_TRANSACTION_MASK
-        cdef bint batch = r.sys_flag & RC_FLAG_INNER_BATCH, gone = False
+        cdef bint batch = r.sys_flag & RC_FLAG_INNER_BATCH, deleted = False
         cdef int64_t timestamp = rc_get_i64(r.tail + RC_MSG_STORE_TIMESTAMP_PAST), n
         cdef int rc = RC_OK, count
-        look_for(r.props, r.props_len, &w)
+        find_properties(r.props, r.props_len, &w)
         row.q = NULL
         row.end = start + r.size
         row.first_hash = self.hash_count
@@ -212,8 +212,8 @@ cdef class Dispatcher:
                 if 0 < n < 32768 and number(w.inner_base.at, w.inner_base.len) >= 0:
                     row.unit.count = <int32_t>n
                     row.unit.queue_offset = number(w.inner_base.at, w.inner_base.len)
-            gone = start < self.gone.end and self.gone.has(r.topic, r.topic_len, start)
-            if not gone:
+            deleted = start < self.deleted_topics.end and self.deleted_topics.has(r.topic, r.topic_len, start)
+            if not deleted:
                 row.q = self._queue_of(r.topic, r.topic_len, rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT), batch, &rc)
             if rc == RC_UNFIT_TOPIC:
                 self.unqueued_count += 1
@@ -231,7 +231,7 @@ cdef class Dispatcher:
                 if not self.catching_up:
                     self.index.prefetch(self.hashes[row.first_hash])
         self.row_count += 1
-        if self.multi and w.multi_queues.len > 0 and (row.q != NULL or gone):
+        if self.multi and w.multi_queues.len > 0 and (row.q != NULL or deleted):
             return self._stage_more(&w, row.unit, row.end)
         return RC_OK
 
@@ -252,7 +252,7 @@ cdef class Dispatcher:
             offset_stop = offset_end if offset_stop == NULL else offset_stop
             if (
                 is_light(name, stop - name) and number(offset, <int>(offset_stop - offset)) >= 0
-                and not self.gone.has(name, <int32_t>(stop - name), unit.phy_offset)
+                and not self.deleted_topics.has(name, <int32_t>(stop - name), unit.phy_offset)
             ):
                 self.rows[self.row_count - 1].end = unit.phy_offset     # a record is dispatched when its last row is
                 if self.row_count == ROWS:
@@ -320,16 +320,16 @@ cdef class Dispatcher:
         self.whole = whole
         self.catching_up = True
         self.writer = DispatchWorker(self.index, whole, self.background)
-        self.doubt = False
+        self.mismatch = False
         self.unqueued_count = 0
         self.partial_phy = -1
         memset(self.recent, 0, sizeof(self.recent))
         if self.index is not None:
             check(self.index.start_checking(index_from))
 
-    def leave_out(self, DeletedTopicOffsets gone not None):
+    def leave_out(self, DeletedTopicOffsets topics not None):
         """Dispatch the old records of these topics to the index only."""
-        self.gone = gone
+        self.deleted_topics = topics
 
     def take(self, Walker walker not None):
         """Dispatch the records of a walker. Returns False if the index is damaged: repair it, then start again.
@@ -367,15 +367,15 @@ cdef class Dispatcher:
 
     cdef bint _end_rows(self, int rc) except -1:
         """Wait until all rows are in queues and index. An error of these rows takes precedence over rc."""
-        cdef int met
+        cdef int writer_rc
         if self.catching_up:
             with nogil:
-                met = self.writer.end()
+                writer_rc = self.writer.end()
             self.unqueued_count += self.writer.unqueued
             self.writer.unqueued = 0
-            self.doubt = self.doubt or self.writer.doubt
-            if met != RC_OK:
-                rc = met
+            self.mismatch = self.mismatch or self.writer.mismatch
+            if writer_rc != RC_OK:
+                rc = writer_rc
                 self.error_path = self.writer.error_path
         if rc == RC_BAD_CHAIN:
             return False
@@ -403,9 +403,9 @@ cdef class Dispatcher:
         return self.unqueued_count
 
     @property
-    def in_doubt(self):
+    def has_mismatch(self):
         """Whether the files of the queues disagree with the log, so that the whole log should be dispatched again."""
-        return self.doubt
+        return self.mismatch
 
     cdef object dispatch_error(self, int rc):
         """Return the exception for an error of dispatching."""

@@ -10,8 +10,8 @@ cdef class KeyIndex(IndexFileQueue):
         MappedIndexFile* _at          # file of the next unit, number _unit; NULL: no units are left to compare
         int64_t _unit
         int64_t _checked_phy    # of the last record that was compared or put; -1: none
-        bint _doubted           # unit _unit of file _at is different from the log
-        int64_t _doubted_phy
+        bint _has_mismatch      # unit _unit of file _at is different from the log
+        int64_t _mismatch_phy
         object _refreshing      # a lock: one Python thread at a time
         list _problems          # names of files that load() rejected or that check() found damaged
     cdef readonly:
@@ -19,7 +19,7 @@ cdef class KeyIndex(IndexFileQueue):
     cdef int start_checking(self, int64_t phy_offset) noexcept nogil
     cdef int check_put(self, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil
     cdef int stop_checking(self) noexcept nogil
-    cdef int _doubt(self, int64_t phy_offset) noexcept nogil
+    cdef int _set_mismatch(self, int64_t phy_offset) noexcept nogil
     cdef bint _fits(self, int32_t key_hash, int64_t phy_offset, int64_t store_timestamp) noexcept nogil
     cdef bint _is_doubled(self) noexcept nogil
     cdef void _step(self) noexcept nogil

@@ -62,7 +62,7 @@ cdef class KeyIndex(IndexFileQueue):
         cdef int64_t low, high, middle
         cdef int i, rc
         self._at = NULL
-        self._doubted = False
+        self._has_mismatch = False
         self._checked_phy = -1
         for i in range(self._count):
             p = self._parts[i]
@@ -89,11 +89,11 @@ cdef class KeyIndex(IndexFileQueue):
         """Put a key, unless the next existing unit is equal, as it should be.
 
         RocketMQ puts some records again when it starts. Duplicate units are kept. Returns RC_BAD_CHAIN if the next unit
-        differs: `doubt` describes it, repair() removes it. Otherwise returns what put() returns.
+        differs: `mismatch` describes it, repair() removes it. Otherwise returns what put() returns.
         """
         while self._at != NULL and not self._fits(hashed, phy_offset, store_timestamp):
             if not self._is_doubled():
-                return self._doubt(phy_offset)
+                return self._set_mismatch(phy_offset)
             self._step()
         self._checked_phy = phy_offset
         if self._at == NULL:
@@ -102,10 +102,10 @@ cdef class KeyIndex(IndexFileQueue):
         return RC_OK
 
     cdef int stop_checking(self) noexcept nogil:
-        """End the comparison. Returns RC_BAD_CHAIN, and sets a doubt, if units without a record are left."""
+        """End the comparison. Returns RC_BAD_CHAIN, and sets a mismatch, if units without a record are left."""
         while self._at != NULL and self._is_doubled():
             self._step()
-        return RC_OK if self._at == NULL else self._doubt(-1)
+        return RC_OK if self._at == NULL else self._set_mismatch(-1)
 
     cdef void _step(self) noexcept nogil:
         """Advance to the next unit to compare."""
@@ -172,18 +172,18 @@ cdef class KeyIndex(IndexFileQueue):
                 return False
         return self._unit < p.count - 1 or (p.end_timestamp == store_timestamp and p.end_phy == phy_offset)
 
-    cdef int _doubt(self, int64_t phy_offset) noexcept nogil:
-        self._doubted = True
-        self._doubted_phy = phy_offset
+    cdef int _set_mismatch(self, int64_t phy_offset) noexcept nogil:
+        self._has_mismatch = True
+        self._mismatch_phy = phy_offset
         return RC_BAD_CHAIN
 
     @property
-    def doubt(self):
+    def mismatch(self):
         """The difference that check_put() found, as text, or None."""
-        if not self._doubted:
+        if not self._has_mismatch:
             return None
         path = os.fsdecode(self._at.path)
-        log = f"the record at physical offset {self._doubted_phy}" if self._doubted_phy >= 0 else "no more records"
+        log = f"the record at physical offset {self._mismatch_phy}" if self._mismatch_phy >= 0 else "no more records"
         return f"{path}: unit {self._unit} is different from the log, which has {log} there"
 
     def repair(self):
@@ -194,10 +194,10 @@ cdef class KeyIndex(IndexFileQueue):
         """
         cdef list names = list(self._problems)
         self._check_writable()
-        if self._doubted:
+        if self._has_mismatch:
             names.append(self._at.name)
         self._at = NULL
-        self._doubted = False
+        self._has_mismatch = False
         self._unread = -1
         self._problems.clear()
         if names:
@@ -405,7 +405,7 @@ cdef class KeyIndex(IndexFileQueue):
         self._check_writable()
         self._problems.clear()
         self._at = NULL
-        self._doubted = False
+        self._has_mismatch = False
         self._unread = -1
         self._full_timestamp = 0
         self._destroy_from(-1)
@@ -448,7 +448,7 @@ cdef class KeyIndex(IndexFileQueue):
         check_file(self.start_checking(phy_offset), self.folder)
 
     def end_check(self):
-        """Call stop_checking(). Returns False if units are left: `doubt` describes the first, repair() removes it."""
+        """Call stop_checking(). Returns False if units are left: `mismatch` is about the first, repair() removes it."""
         self._check_open()
         return self.stop_checking() == RC_OK
 

@@ -14,7 +14,7 @@ cdef class QueueTable:
         uint32_t _mask
         int _count
         int _room
-        ConsumeQueue* _unmade   # queues whose folders could not be created; used by the dispatcher only
+        ConsumeQueue* _without_folder   # queues whose folders could not be created; used by the dispatcher only
         bint _ready
         bytes _folder           # of simple queues
         bytes _batch_folder     # of batch queues

@@ -62,7 +62,7 @@ cdef class QueueTable:
             raise MemoryError
 
     def __dealloc__(self):
-        cdef ConsumeQueue* q = self._unmade
+        cdef ConsumeQueue* q = self._without_folder
         cdef ConsumeQueue* following
         cdef int i
         while q != NULL:
@@ -129,13 +129,13 @@ cdef class QueueTable:
             pthread_mutex_lock(&self._mutex)
             batch = batch or self._batch_topics.get(topic, topic_len) == KEEP
             pthread_mutex_unlock(&self._mutex)
-            q = self._unmade
+            q = self._without_folder
             if q == NULL or not is_named(q, topic, topic_len, queue_id, cq_hash(topic, topic_len, queue_id)):
                 q = self._new(topic, topic_len, queue_id, batch)
                 if q == NULL:
                     return ENOMEM
-                q.next = self._unmade
-                self._unmade = q
+                q.next = self._without_folder
+                self._without_folder = q
             queue[0] = q
             rc = queue_make_folders(&q.files)
             if rc == RC_OK and self._extends and not batch and not is_light(topic, topic_len):
@@ -144,7 +144,7 @@ cdef class QueueTable:
                 rc = RC_OK if q.ext != NULL else ENOMEM
             if rc != RC_OK:
                 return rc
-            self._unmade = q.next
+            self._without_folder = q.next
             if not self._add(q):
                 cq_free(q)
                 queue[0] = NULL

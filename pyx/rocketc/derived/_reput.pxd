@@ -20,7 +20,7 @@ cdef class ReputService(Dispatcher):
         int64_t dispatched_bytes
         int64_t sizes[SIZES]    # counts of dispatched records by size: sizes[i] for 2 ** (i - 1) < size <= 2 ** i bytes
         int64_t error           # why dispatching has stopped: an errno or a code; 0: it has not
-        int64_t told            # the error that was last logged
+        int64_t logged_error    # the error that was last logged
         int64_t most_behind     # bytes; a larger backlog is logged
         int64_t is_behind       # 1 after the backlog was logged
         int lost                # first failure to make queues or index durable
@@ -40,9 +40,9 @@ cdef class ReputService(Dispatcher):
     cdef int _skip(self, int64_t at) noexcept nogil
     cdef int _advance(self) noexcept nogil
     cdef int reach(self, int64_t end) noexcept nogil
-    cdef void _ring_progress(self) noexcept nogil
+    cdef void _notify_progress(self) noexcept nogil
     cdef bint _is_awaited(self) noexcept nogil
-    cdef bint _nap(self, int64_t since) noexcept nogil
+    cdef bint _sleep(self, int64_t since) noexcept nogil
     cdef void _run(self) noexcept nogil
     cdef void _note(self) noexcept nogil
     cdef void _keep(self) noexcept nogil

@@ -184,7 +184,7 @@ cdef class ReputService(Dispatcher):
             rc_store_i64(&self.error, rc)
         elif self.error != 0:
             rc_store_i64(&self.error, 0)
-        self._ring_progress()
+        self._notify_progress()
         if rc != RC_OK:
             return rc
         return RC_MORE if before == rc_load_i64(&self.position) else RC_OK
@@ -198,7 +198,7 @@ cdef class ReputService(Dispatcher):
         woken = self.woken
         self.woken = 0
         pthread_mutex_unlock(&self.working)
-        self.feed.ring(woken)
+        self.feed.notify(woken)
         return rc
 
     cdef int reach(self, int64_t end) noexcept nogil:
@@ -215,7 +215,7 @@ cdef class ReputService(Dispatcher):
         rc = self.log.commit()
         if rc == RC_OK:
             rc = self._advance()
-            self._ring_progress()
+            self._notify_progress()
         return RC_MORE if rc == RC_OK and rc_load_i64(&self.position) > before else rc
 
     cdef int _walk(self, int64_t limit) noexcept nogil:
@@ -272,7 +272,7 @@ cdef class ReputService(Dispatcher):
 
     # waiting threads
 
-    cdef void _ring_progress(self) noexcept nogil:
+    cdef void _notify_progress(self) noexcept nogil:
         """Wake the threads in wait_position()."""
         rc_fence_full()         # either a waiting thread sees the new position, or this thread sees it waiting
         if rc_load_i64(&self.progress.waiting) > 0:
@@ -412,7 +412,7 @@ cdef class ReputService(Dispatcher):
         """Whether a thread waits for the next records."""
         return self.feed.is_awaited() or rc_load_i64(&self.progress.waiting) > 0
 
-    cdef bint _nap(self, int64_t since) noexcept nogil:
+    cdef bint _sleep(self, int64_t since) noexcept nogil:
         """Sleep while there is nothing to dispatch. Returns True if the thread should end.
 
         since  rc_clock_ns() of the last record
@@ -436,7 +436,7 @@ cdef class ReputService(Dispatcher):
             if rc == RC_OK:
                 since = rc_clock_ns()
             elif rc == RC_MORE:
-                if self._nap(since):
+                if self._sleep(since):
                     return
             elif rc_service_wait(&self.service, RETRY_NS):
                 return
@@ -445,8 +445,8 @@ cdef class ReputService(Dispatcher):
         """Have it logged if dispatching stopped or is far behind, or if that has ended."""
         cdef int64_t behind = self._limit() - rc_load_i64(&self.position), error = rc_load_i64(&self.error)
         cdef int64_t most = rc_load_i64(&self.most_behind)
-        if error != self.told:
-            self.told = error
+        if error != self.logged_error:
+            self.logged_error = error
             rc_store_i64(&self.log.fl.news, 1)
         if behind > most if self.is_behind == 0 else behind < most // 2:
             rc_store_i64(&self.is_behind, 1 - self.is_behind)

@@ -70,6 +70,6 @@ cdef class View:
         Py_ssize_t _size
         Py_ssize_t _exports     # buffers that Python objects have of it
         readonly long long start
-    cdef void _let_go(self) noexcept
+    cdef void _release(self) noexcept
 
 cdef View view_of(FileState* f, int64_t pos, int64_t size)

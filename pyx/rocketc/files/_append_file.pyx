@@ -302,9 +302,9 @@ cdef class View:
     """
 
     def __dealloc__(self):
-        self._let_go()
+        self._release()
 
-    cdef void _let_go(self) noexcept:
+    cdef void _release(self) noexcept:
         cdef FileState* f = self._file
         self._file = NULL
         if f != NULL:
@@ -315,7 +315,7 @@ cdef class View:
         """Release the map. A second call does nothing. Raises BufferError while a memoryview of it is in use."""
         if self._exports > 0:
             raise BufferError(f"{self._exports} memoryviews of this view are still in use")
-        self._let_go()
+        self._release()
 
     def __len__(self):
         return self._size

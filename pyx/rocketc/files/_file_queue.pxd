@@ -30,7 +30,7 @@ ctypedef struct FileQueue:
     int64_t names           # names are not durable in this many folders: that of the files and those above it
 
 
-cdef inline void queue_tell(FileQueue* q) noexcept nogil:
+cdef inline void queue_wake_reader(FileQueue* q) noexcept nogil:
     """Wake the thread that follows the queue, if it sleeps: there is more to read."""
     rc_fence_full()
     if rc_load_i64(&q.reader_asleep) != 0 and q.reader != NULL:

@@ -114,13 +114,13 @@ cdef class MappedFileQueue:
             while found and 0 <= size_of(found[-1][1]) < self.q.file_size:
                 found.pop()
         else:
-            while found and self._is_unmade(found[-1][1]) and (len(found) > 1 or found[0][0] == 0):
+            while found and self._is_partial(found[-1][1]) and (len(found) > 1 or found[0][0] == 0):
                 os.unlink(found[-1][1])
                 check_file(rc_sync_folder(os.fsencode(os.path.dirname(found[-1][1]))), found[-1][1])
                 found.pop()
             for i in range(len(found)):
                 behind = found[i + 1:]
-                if self._is_unmade(found[i][1]) and (crashed or not any(written_blocks(path) for _, path in behind)):
+                if self._is_partial(found[i][1]) and (crashed or not any(written_blocks(path) for _, path in behind)):
                     self._finish_file(found[i][1])
         end = None
         for start, path in found:
@@ -235,7 +235,7 @@ cdef class MappedFileQueue:
                     found.append((int(name), path))
         return sorted(found)
 
-    cdef bint _is_unmade(self, str path) except -1:
+    cdef bint _is_partial(self, str path) except -1:
         """Whether a file is shorter than its full length and contains only zeros."""
         if os.path.getsize(path) >= self.q.file_size or self._is_read_only(path):
             return False

@@ -50,7 +50,7 @@ cdef bint property_crc_holds(const Record* r, rc_crc32_fn crc32) noexcept nogil:
     Its ten digits have the least significant one first. It covers all bytes of the record before it.
     """
     cdef int i
-    cdef int64_t said = 0
+    cdef int64_t stored_crc = 0
     cdef const uint8_t* digits = r.props + r.props_len - RC_PROP_CRC_DIGITS - 1
     if not has_property_crc(r):
         return True
@@ -59,8 +59,8 @@ cdef bint property_crc_holds(const Record* r, rc_crc32_fn crc32) noexcept nogil:
     for i in range(RC_PROP_CRC_DIGITS - 1, -1, -1):
         if digits[i] < c"0" or digits[i] > c"9":
             return False
-        said = 10 * said + (digits[i] - c"0")
-    return said == rc_body_crc(crc32, r.at, <size_t>(r.size - RC_PROP_CRC_BYTES))
+        stored_crc = 10 * stored_crc + (digits[i] - c"0")
+    return stored_crc == rc_body_crc(crc32, r.at, <size_t>(r.size - RC_PROP_CRC_BYTES))
 
 
 cdef int parse_entry(const uint8_t* src, size_t room, Record* r) noexcept nogil:

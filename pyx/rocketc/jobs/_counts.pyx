@@ -262,12 +262,12 @@ cdef class GroupCounter:
     @property
     def total(self):
         """The sums of all messages, as a group without values."""
-        return self._told(&self._total, ())
+        return self._as_tuple(&self._total, ())
 
     @property
     def more(self):
         """The sums of the messages whose groups exceed max_groups, as in `total`."""
-        return self._told(&self._more, ())
+        return self._as_tuple(&self._more, ())
 
     def __len__(self):
         return <Py_ssize_t>self._used
@@ -280,7 +280,7 @@ cdef class GroupCounter:
         """
         cdef size_t i
         for i in range(self._used):
-            yield self._told(&self._groups[i], self._values(&self._groups[i]))
+            yield self._as_tuple(&self._groups[i], self._values(&self._groups[i]))
 
     def largest(self, size_t number, bint by_messages=False):
         """Return the `number` groups with the most bytes (or messages), and the sums of all others as in `total`.
@@ -307,10 +307,10 @@ cdef class GroupCounter:
                 for i in range(min(number, self._used), self._used):
                     unite(&rest, ranked[i].group)
             for i in range(min(number, self._used)):
-                out.append(self._told(ranked[i].group, self._values(ranked[i].group)))
+                out.append(self._as_tuple(ranked[i].group, self._values(ranked[i].group)))
         finally:
             free(ranked)
-        return out, self._told(&rest, ())
+        return out, self._as_tuple(&rest, ())
 
     def percentile(self, double part):
         """Return a size that `part` (0 to 1) of the records do not exceed, up to 1/32 too large; None if empty."""
@@ -362,7 +362,7 @@ cdef class GroupCounter:
         for bucket in range(SIZE_BUCKETS):
             self._sizes[bucket] += other._sizes[bucket]
 
-    cdef tuple _told(self, const Group* g, tuple values):
+    cdef tuple _as_tuple(self, const Group* g, tuple values):
         cdef bint none = g.messages == 0
         return (
             values, g.messages, g.bytes, None if g.first == NO_TIME else g.first, None if g.last == NO_TIME else g.last,

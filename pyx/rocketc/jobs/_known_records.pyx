@@ -171,7 +171,7 @@ cdef class KnownRecords:
                         return None
                     pos = behind
                 continue
-            if pos < 0 or (tile.at < pos and not self._is_twice(i)):
+            if pos < 0 or (tile.at < pos and not self._is_repeated(i)):
                 return None
             if tile.wanted:
                 extend(out, min(pos, tile.at), behind, gap)
@@ -184,7 +184,7 @@ cdef class KnownRecords:
             extend(out, pos, stop, gap)
         return out
 
-    cdef bint _is_twice(self, size_t i) noexcept nogil:
+    cdef bint _is_repeated(self, size_t i) noexcept nogil:
         """Whether this record has another unit: records may also be in light queues."""
         cdef const Tile* tile = &self._tiles[i]
         return i > 0 and tile.at == tile[-1].at and tile.size == tile[-1].size

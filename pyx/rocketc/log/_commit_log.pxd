@@ -25,7 +25,7 @@ cdef class CommitLog(LogFiles):
     cdef int _measure_one(self, PreparedRecord* r, const PreparedRecord* before) noexcept nogil
     cdef uint64_t _lock_queues(self, PreparedRecord* records, int n, int how) noexcept nogil
     cdef int _append_some(self, PreparedRecord* records, int n, int how, int64_t total, int* taken) noexcept nogil
-    cdef int _lay(self, FileState* f, int64_t pos, PreparedRecord* r, int64_t now) noexcept nogil
+    cdef int _write_record(self, FileState* f, int64_t pos, PreparedRecord* r, int64_t now) noexcept nogil
     cdef void _wake(self, FileState* f) noexcept nogil
     cdef void _take_lock(self) noexcept nogil
     cdef bint _take_lock_at_once(self, int64_t size) noexcept nogil

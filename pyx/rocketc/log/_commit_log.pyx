@@ -31,7 +31,7 @@ from rocketc.c.status cimport (
 from rocketc.c.vm cimport rc_guard
 from rocketc.files._allocator cimport allocator_reserve
 from rocketc.files._append_file cimport FileState, can_flush
-from rocketc.files._file_queue cimport queue_tell
+from rocketc.files._file_queue cimport queue_wake_reader
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.format._record cimport MessageArgs, crc32, encode_measured, message_args_size, properties_size
 from rocketc.log._flusher cimport flusher_fail, flusher_wake
@@ -270,7 +270,7 @@ cdef class CommitLog(LogFiles):
             enter_writing(&guard, f.base, f.size, &f.cut)
             for k in range(i, taken[0]):
                 r = &records[k]
-                if r.status == RC_MORE and self._lay(f, pos, r, now) == RC_OK:
+                if r.status == RC_MORE and self._write_record(f, pos, r, now) == RC_OK:
                     pos += r.size
                     last = r.size
                     stored += 1
@@ -297,7 +297,7 @@ cdef class CommitLog(LogFiles):
             taken[0] = n
         return rc
 
-    cdef int _lay(self, FileState* f, int64_t pos, PreparedRecord* r, int64_t now) noexcept nogil:
+    cdef int _write_record(self, FileState* f, int64_t pos, PreparedRecord* r, int64_t now) noexcept nogil:
         """Write one record at a position of a file, which has room for it. Return RC_OK or RC_OUT_OF_ORDER."""
         cdef uint8_t* to = f.base if f.buffer == NULL else f.buffer
         cdef MessageArgs* d = &r.args
@@ -324,7 +324,7 @@ cdef class CommitLog(LogFiles):
             rc_store_i64(&f.wake_at, INT64_MAX)
             rc_service_wake(&self.a.service)
         if not self.fl.sync:
-            queue_tell(self.q)
+            queue_wake_reader(self.q)
         if self._wake_flush:
             flusher_wake(&self.fl)
         if self._wake_commit and f.buffer != NULL:

@@ -32,12 +32,12 @@ ctypedef struct Flusher:
     int64_t commit_thorough_ns
     int64_t commit_least_pages
     int checkpoint_fd       # -1: none
-    pthread_mutex_t telling  # guards the checkpoint
+    pthread_mutex_t checkpoint_mutex  # guards the checkpoint
     int64_t checkpoint[5]   # its fields as written; the first is set here
     int64_t noted[5]        # its fields as other modules want them
-    int64_t told            # the flushed physical offset written with them; -1: none yet
+    int64_t saved_flushed   # the flushed physical offset written with them; -1: none yet
     int64_t queued          # physical offset up to which queues and index are durable; -1: unknown
-    int64_t told_queued     # queued, as written
+    int64_t saved_queued    # queued, as written
     int64_t flushes         # flushes that wrote something
     int64_t flushed_bytes
     int64_t commits

@@ -22,7 +22,7 @@ from rocketc.c.status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
 from rocketc.files._allocator cimport allocator_return
 from rocketc.files._append_file cimport FileState, can_flush, file_release
 from rocketc.files._checkpoint cimport checkpoint_write
-from rocketc.files._file_queue cimport queue_commit, queue_flush, queue_hold, queue_settle, queue_tell
+from rocketc.files._file_queue cimport queue_commit, queue_flush, queue_hold, queue_settle, queue_wake_reader
 from rocketc.log._positions cimport Position
 
 cdef enum:
@@ -47,7 +47,7 @@ cdef int flusher_init(Flusher* fl, FileQueue* q, void* position, void* confirmed
     if rc == RC_OK:
         rc = pthread_mutex_init(&fl.committing, NULL)
     if rc == RC_OK:
-        rc = pthread_mutex_init(&fl.telling, NULL)
+        rc = pthread_mutex_init(&fl.checkpoint_mutex, NULL)
     if rc == RC_OK:
         rc = rc_cond_init(&fl.done[0])
     if rc == RC_OK:
@@ -56,7 +56,7 @@ cdef int flusher_init(Flusher* fl, FileQueue* q, void* position, void* confirmed
     fl.position = position
     fl.confirmed = confirmed
     fl.checkpoint_fd = -1
-    fl.told = fl.told_queued = fl.queued = -1
+    fl.saved_flushed = fl.saved_queued = fl.queued = -1
     return rc
 
 
@@ -77,7 +77,7 @@ cdef int flusher_stop(Flusher* fl) noexcept nogil:
 cdef void flusher_destroy(Flusher* fl) noexcept nogil:
     pthread_cond_destroy(&fl.done[0])
     pthread_cond_destroy(&fl.done[1])
-    pthread_mutex_destroy(&fl.telling)
+    pthread_mutex_destroy(&fl.checkpoint_mutex)
     pthread_mutex_destroy(&fl.committing)
     pthread_mutex_destroy(&fl.mutex)
     rc_service_destroy(&fl.committer)
@@ -145,7 +145,7 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
         queue_settle(fl.q)
     rc_store_i64(&fl.q.flushed_timestamp, timestamp)
     if fl.sync:
-        queue_tell(fl.q)
+        queue_wake_reader(fl.q)
     (<Position>fl.position).advance(rc_load_i64(&fl.q.flushed))
     started = rc_clock_ns() - started
     rc_store_i64(&fl.took, started)
@@ -233,11 +233,11 @@ cdef void flusher_note(Flusher* fl, int64_t timestamp, int64_t queued, int64_t i
     timestamp, queued  ms, physical offset: all messages before it are durable in queues and index
     index_timestamp    ms: the end of the newest full index file; 0: there is none
     """
-    pthread_mutex_lock(&fl.telling)
+    pthread_mutex_lock(&fl.checkpoint_mutex)
     fl.noted[1] = max(fl.noted[1], timestamp)
     fl.noted[2] = max(fl.noted[2], index_timestamp)
     fl.queued = max(fl.queued, queued)
-    pthread_mutex_unlock(&fl.telling)
+    pthread_mutex_unlock(&fl.checkpoint_mutex)
 
 
 cdef int flusher_checkpoint(Flusher* fl) noexcept nogil:
@@ -248,9 +248,9 @@ cdef int flusher_checkpoint(Flusher* fl) noexcept nogil:
     cdef int i, rc = RC_OK
     if fl.checkpoint_fd < 0:
         return RC_OK
-    pthread_mutex_lock(&fl.telling)
+    pthread_mutex_lock(&fl.checkpoint_mutex)
     # After the clock was set back, keep the times until it has caught up.
-    changed = flushed != fl.told or fl.queued != fl.told_queued
+    changed = flushed != fl.saved_flushed or fl.queued != fl.saved_queued
     fl.noted[0] = max(fl.noted[0], timestamp)
     for i in range(5):
         if fl.noted[i] > fl.checkpoint[i]:
@@ -258,9 +258,9 @@ cdef int flusher_checkpoint(Flusher* fl) noexcept nogil:
             changed = True
     if changed:
         rc = checkpoint_write(fl.checkpoint_fd, fl.checkpoint, flushed, fl.queued)
-        fl.told = flushed if rc == RC_OK else -1
-        fl.told_queued = fl.queued if rc == RC_OK else -1
-    pthread_mutex_unlock(&fl.telling)
+        fl.saved_flushed = flushed if rc == RC_OK else -1
+        fl.saved_queued = fl.queued if rc == RC_OK else -1
+    pthread_mutex_unlock(&fl.checkpoint_mutex)
     return rc
 
 
@@ -271,7 +271,7 @@ cdef void* run_sync(void* argument) noexcept nogil:
     Otherwise one small flush would follow the other and take time from the producer.
     """
     cdef Flusher* fl = <Flusher*>argument
-    cdef int64_t told = 0, now, pause = IDLE_NS
+    cdef int64_t last_checkpoint = 0, now, pause = IDLE_NS
     while not rc_service_wait(&fl.service, pause):
         if rc_load_i64(&fl.asked) != 0 and rc_load_i64(&(<Position>fl.position).armed) == 0:
             if rc_service_wait(&fl.service, min(rc_load_i64(&fl.took), LINGER_NS)):
@@ -279,8 +279,8 @@ cdef void* run_sync(void* argument) noexcept nogil:
         rc_store_i64(&fl.asked, 0)
         flusher_flush(fl, 0)
         now = rc_clock_ns()
-        if now - told >= CHECKPOINT_NS:
-            told = now
+        if now - last_checkpoint >= CHECKPOINT_NS:
+            last_checkpoint = now
             flusher_checkpoint(fl)
         pause = IDLE_NS if rc_load_i64(&fl.q.flushed) >= rc_load_i64(&fl.q.wrote) else SYNC_PAUSE_NS
     return NULL
@@ -330,7 +330,7 @@ cdef void commit_buffers(Flusher* fl) noexcept nogil:
     if rc != RC_OK:
         flusher_fail(fl, rc, NULL)
     rc_count_i64(&fl.commits, 1)
-    queue_tell(fl.q)
+    queue_wake_reader(fl.q)
     flusher_wake(fl)
 
 

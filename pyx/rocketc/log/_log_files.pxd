@@ -42,4 +42,4 @@ cdef class LogFiles:
     cdef void end_positions(self) noexcept nogil
     cdef int _blank(self) noexcept nogil
     cdef void _publish(self, FileState* f, int64_t wrote, int64_t timestamp) noexcept nogil
-    cdef void _let_go(self) noexcept nogil
+    cdef void _release_files(self) noexcept nogil

@@ -25,7 +25,7 @@ from rocketc.files._allocator cimport (
 )
 from rocketc.files._append_file cimport FileState, file_drop, file_map, file_shutdown
 from rocketc.files._file_queue cimport (
-    queue_at, queue_commit, queue_last, queue_push, queue_remove, queue_tell, sync_folder_of,
+    queue_at, queue_commit, queue_last, queue_push, queue_remove, queue_wake_reader, sync_folder_of,
 )
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
@@ -156,7 +156,7 @@ cdef class LogFiles:
         if not self._background:
             self.stamp_files(last=True)
         with nogil:
-            self._let_go()
+            self._release_files()
         self._running = False
         self._last = NULL
         return rc
@@ -202,7 +202,7 @@ cdef class LogFiles:
             if in_row:                  # neither it nor an earlier file is written to any more
                 self._stamped = f.start + <int64_t>f.size
 
-    cdef void _let_go(self) noexcept nogil:
+    cdef void _release_files(self) noexcept nogil:
         """Return the pool's buffers and unmap the files without views. No thread may use them any more."""
         cdef FileState* f
         cdef int i
@@ -339,7 +339,7 @@ cdef class LogFiles:
         if phy_offset > rc_load_i64(&self.q.wrote):
             return RC_OUT_OF_ORDER
         self.confirmed_position.advance(phy_offset)
-        queue_tell(self.q)
+        queue_wake_reader(self.q)
         return RC_OK
 
     cdef void end_positions(self) noexcept nogil:

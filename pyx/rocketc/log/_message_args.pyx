@@ -193,8 +193,8 @@ cdef class MessageArgsEncoder:
                 if given:
                     properties.pop(name, None)
         raw = self.stored(b"" if properties is None else properties)
-        said = property_of(<const uint8_t*>PyBytes_AS_STRING(raw), <int32_t>len(raw), RC_PROPERTY_WAIT)
-        c.wait = wait and (said is None or said.lower() == "true")
+        wait_value = property_of(<const uint8_t*>PyBytes_AS_STRING(raw), <int32_t>len(raw), RC_PROPERTY_WAIT)
+        c.wait = wait and (wait_value is None or wait_value.lower() == "true")
         for name, value in ((KEYS, keys), (TAGS, tags), (WAIT, None if wait else "false")):
             if not value:
                 continue

@@ -12,7 +12,7 @@ ctypedef struct QueueSlot:
     int32_t topic_len
     int64_t next_offset     # guarded by the stripe's lock
     bint held               # puts wait: the topic is being deleted, or the queue is new while hold() is in effect
-    bint met                # while the log is opened: it has a record of this queue that says its offset
+    bint seen               # while the log is opened: it has a record of this queue that says its offset
     uint8_t topic[1]        # topic_len bytes
 
 ctypedef struct Stripe:

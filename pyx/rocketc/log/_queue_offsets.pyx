@@ -161,7 +161,7 @@ cdef class QueueOffsets:
         slot.topic_len = topic_len
         slot.next_offset = 0
         slot.held = self._holding
-        slot.met = False
+        slot.seen = False
         memcpy(slot.topic, topic, <size_t>topic_len)
         slot.next = s.buckets[h & s.mask]
         s.buckets[h & s.mask] = slot
@@ -223,7 +223,7 @@ cdef class QueueOffsets:
         self._holding = True
         self._mark(topics)
 
-    def begin_anew(self, set queues not None):
+    def reset(self, set queues not None):
         """Set the next offset of queues to 0. Each queue is (topic in UTF-8, queue id)."""
         cdef Stripe* stripe
         cdef QueueSlot* slot

@@ -15,7 +15,7 @@ cdef class RecoveryPass:
         QueueOffsets offsets
         long long durable
         long long flushed
-        long long believed
+        long long trusted
         long long records
         long long end               # end of the last record; -1: there was none
         long long durable_end       # end of the last record that is known to be durable; -1: there was none
@@ -26,7 +26,7 @@ cdef class RecoveryPass:
     cdef int64_t _apart
     cdef int64_t _next_boundary
     cdef int64_t _found[BLOCK_RECORDS]      # boundaries in the current block
-    cdef DeletedTopicOffsets gone        # None: no topic was deleted
+    cdef DeletedTopicOffsets deleted_topics      # None: no topic was deleted
     cdef QueueSlot* _recent[RECENT]
     cdef int _note(self, const Record* r, int64_t start) noexcept nogil
-    cdef int _raise(self, const Record* r, int64_t next_offset, bint tells) noexcept nogil
+    cdef int _raise(self, const Record* r, int64_t next_offset, bint may_lower) noexcept nogil

@@ -19,24 +19,25 @@ cdef enum:
 cdef class RecoveryPass:
     """Reads the records of one file after another: call take() for each walker, in the order of the files.
 
-    offsets  next queue offsets; raised to what the records say
-    durable  ms: records with an earlier store timestamp are known to be durable; records of the same millisecond
-             may have been stored later
-    flushed  physical offset before which records are durable; -1: unknown, then `durable` decides
-    believed  physical offset: for records before it, `offsets` holds what the consume queues say. From there on, the
-              first record of a queue replaces that value if its queue offset is lower
-    gone      deleted topics; the queue offsets of their old records are free again
-    apart     bytes: the least distance between two `boundaries`, and between the start of take() and the first one
+    offsets         next queue offsets; raised to what the records say
+    durable         ms: records with an earlier store timestamp are known to be durable; records of the same millisecond
+                    may have been stored later
+    flushed         physical offset before which records are durable; -1: unknown, then `durable` decides
+    trusted         physical offset: for records before it, `offsets` holds what the consume queues say. From there on,
+                    the first record of a queue replaces that value if its queue offset is lower
+    deleted_topics  the queue offsets of their old records are free again
+    apart           bytes: the least distance between two `boundaries`, and between the start of take() and the first
+                    one
     """
     def __cinit__(
-        self, QueueOffsets offsets not None, int64_t durable, int64_t believed=INT64_MAX, *, int64_t flushed=-1,
-        DeletedTopicOffsets gone=None, int64_t apart=INT64_MAX,
+        self, QueueOffsets offsets not None, int64_t durable, int64_t trusted=INT64_MAX, *, int64_t flushed=-1,
+        DeletedTopicOffsets deleted_topics=None, int64_t apart=INT64_MAX,
     ):
         self.offsets = offsets
         self.durable = durable
         self.flushed = flushed
-        self.believed = believed
-        self.gone = gone
+        self.trusted = trusted
+        self.deleted_topics = deleted_topics
         self.boundaries = []
         self._apart = apart
         self.end = self.durable_end = self.torn = self.torn_end = -1
@@ -85,14 +86,14 @@ cdef class RecoveryPass:
             self.torn = self.torn_end = -1      # the bytes before it were durable, so they are not torn
         if taken == 0:
             return 0
-        if self.gone is not None and self.gone.has(r.topic, r.topic_len, start):
+        if self.deleted_topics is not None and self.deleted_topics.has(r.topic, r.topic_len, start):
             return 0
-        return self._raise(r, r.queue_offset + taken, start >= self.believed)
+        return self._raise(r, r.queue_offset + taken, start >= self.trusted)
 
-    cdef int _raise(self, const Record* r, int64_t next_offset, bint tells) noexcept nogil:
+    cdef int _raise(self, const Record* r, int64_t next_offset, bint may_lower) noexcept nogil:
         """Raise the next offset of the record's queue to at least next_offset.
 
-        tells  `offsets` has nothing yet of this queue's records after this one
+        may_lower  `offsets` has nothing yet of this queue's records after this one
         """
         cdef int32_t queue_id = rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT)
         cdef int at = (queue_id + r.topic_len) & (RECENT - 1)
@@ -107,8 +108,8 @@ cdef class RecoveryPass:
                 return -1
             pthread_mutex_unlock(&stripe.mutex)
             self._recent[at] = slot
-        if tells and not slot.met:
-            slot.met = True
+        if may_lower and not slot.seen:
+            slot.seen = True
             slot.next_offset = min(slot.next_offset, max(r.queue_offset, <int64_t>0))   # a damaged record said more
         if r.queue_offset < 0:
             next_offset = slot.next_offset + 1      # the queue offset is damaged, but the record has one

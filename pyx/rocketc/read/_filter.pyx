@@ -141,7 +141,7 @@ cdef class Filter:
         """Return SKIP, KEEP or UNKNOWN; after UNKNOWN call judge(), then call verdict() again."""
         cdef int64_t when
         cdef int32_t queue_id
-        cdef int i, said
+        cdef int i, code
         if self._all:
             return KEEP
         when = rc_get_i64(r.tail + RC_MSG_STORE_TIMESTAMP_PAST)
@@ -155,9 +155,9 @@ cdef class Filter:
             else:
                 return SKIP
         if self._topics is not None:
-            said = self._topics.get(r.topic, r.topic_len)
-            if said != KEEP:
-                return said if self._ask else SKIP
+            code = self._topics.get(r.topic, r.topic_len)
+            if code != KEEP:
+                return code if self._ask else SKIP
         if self._unwrap and is_to_unwrap(r):
             return KEEP
         return self.verdict_of_content(r)
@@ -188,12 +188,12 @@ cdef class Filter:
         return SKIP
 
     cdef bint _has_offset(self, const Record* r) noexcept nogil:
-        cdef int said = self._ranged.get(r.topic, r.topic_len)
+        cdef int code = self._ranged.get(r.topic, r.topic_len)
         cdef int32_t queue_id = rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT)
         cdef const Offsets* one
-        if said == UNKNOWN:
+        if code == UNKNOWN:
             return True
-        one = &self._offsets[said - FIRST_RANGE]
+        one = &self._offsets[code - FIRST_RANGE]
         while True:
             if one.others or one.queue_id == queue_id:
                 return one.begin <= r.queue_offset < one.end

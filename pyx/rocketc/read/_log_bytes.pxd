@@ -19,7 +19,7 @@ cdef class LogBytes:
         object _fetch           # or None: all bytes are loaded
         bint _away              # a search found a record that is not fully loaded
         size_t _limit           # full size of the file: more than _len if its copy is incomplete
-        size_t _let_go          # the map is released up to here
+        size_t _released        # the map is released up to here
         int _crowd              # number of candidates in a search that overlap and have a wrong CRC
         size_t _crowd_end       # where the last of them ends
         int _crc

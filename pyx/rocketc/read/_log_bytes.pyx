@@ -13,7 +13,7 @@ from rocketc.c.layout cimport (
 from rocketc.c.status cimport (
     RC_BAD_LENGTH, RC_BAD_PROPERTIES_LENGTH, RC_BAD_TOPIC_LENGTH, RC_BLANK, RC_END, RC_MORE, RC_OK,
 )
-from rocketc.c.vm cimport rc_guard, rc_map_let_go
+from rocketc.c.vm cimport rc_guard, rc_map_release
 from rocketc.files._guard cimport enter as guard_enter, install, leave as guard_leave
 from rocketc.files._mapped_file cimport MappedFile
 from rocketc.format._record cimport CRC_BODY, CRC_NONE, Record, crc32, parse_record, verify_record
@@ -286,7 +286,7 @@ cdef class LogBytes:
 
     cdef void _forget_pages(self, size_t pos) noexcept:
         """Release the part of the map far before pos, so that a big file does not fill the resident memory."""
-        self._let_go = min(self._let_go, pos)       # a search may have read further ahead
-        if self._map is not None and pos > self._let_go + 2 * KEEP_MAPPED:
-            rc_map_let_go(self._map.base, self._let_go, pos - KEEP_MAPPED)
-            self._let_go = pos - KEEP_MAPPED
+        self._released = min(self._released, pos)       # a search may have read further ahead
+        if self._map is not None and pos > self._released + 2 * KEEP_MAPPED:
+            rc_map_release(self._map.base, self._released, pos - KEEP_MAPPED)
+            self._released = pos - KEEP_MAPPED

@@ -26,10 +26,10 @@ cdef class Putting:
         bint _full          # the cleaner found that a disk is too full
         object _maintenance   # None if read-only
         object _stepper     # sets the time in a store without threads, and does their work; None: there are threads
-        object _tell        # a function that reports problems of the threads to the log of the library
+        object _report      # a function that reports problems of the threads to the log of the library
         object _numbering   # lock for puts of messages that have queue offsets in their properties
         TextTable _known    # topics of earlier puts
-        str _met            # one of them: the topic of the last put
+        str _last_topic     # one of them: the topic of the last put
         bint _keeps_topics  # the store has a table of topics
         readonly str path
         readonly object config
@@ -42,13 +42,13 @@ cdef class Putting:
     cdef int _append_numbered(self, PreparedRecord* r) except? -1
     cdef int _refuse_unnumbered(self, PreparedRecord* records, int n) except -1
     cdef bint _needs_numbers(self, PreparedRecord* r) except -1
-    cdef bint _judge(self, PreparedRecord* records, int n) except -1
-    cdef int _meet(self, const uint8_t* topic, int32_t n) except? -1
+    cdef bint _check_records(self, PreparedRecord* records, int n) except -1
+    cdef int _check_topic(self, const uint8_t* topic, int32_t n) except? -1
     cdef int _forget(self, names) except -1
     cdef int _enter(self) except -1
     cdef int _enter_reading(self) except -1
     cdef bint _is_inside(self) noexcept
-    cdef int _tell_news(self) except -1
+    cdef int _report_news(self) except -1
     cdef void _leave(self) noexcept
     cdef PutResult _put(
         self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,

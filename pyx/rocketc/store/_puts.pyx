@@ -200,7 +200,7 @@ cdef class Putting:
         d.sys_flag |= sys_flag & ~HOSTS_V6
         d.reconsume_times = reconsume_times
         d.prepared_offset = prepared
-        c.record.known = topic is self._met
+        c.record.known = topic is self._last_topic
         if PyBytes_CheckExact(body):
             d.body = <const uint8_t*>PyBytes_AS_STRING(body)
             d.body_len = <int32_t>min(PyBytes_GET_SIZE(body), INT32_MAX)
@@ -211,8 +211,8 @@ cdef class Putting:
             d.body_len = <int32_t>min(view.len, INT32_MAX)
         try:
             r = self._put_records(&c.record, 1, 0, store_host, wait and c.wait)
-            if topic is not self._met and self._known.get(d.topic, d.topic_len) == KEEP:    # False if just deleted
-                self._met = topic
+            if topic is not self._last_topic and self._known.get(d.topic, d.topic_len) == KEEP:    # not just deleted
+                self._last_topic = topic
             return r
         finally:
             if viewed:
@@ -413,10 +413,10 @@ cdef class Putting:
             rc_count_i64(&self._refused, 1)
             raise disk_full(self.path)
         if rc_load_i64(&self.log.fl.news) != 0:
-            self._tell_news()
+            self._report_news()
         if self._stepper is not None:
             self._stepper.read_clock()
-        if not self._judge(records, n):
+        if not self._check_records(records, n):
             rc = self._append_run(records, n, how, wait)
         else:
             self._refuse_unnumbered(records, n)
@@ -497,7 +497,7 @@ cdef class Putting:
         r[0] = again
         return rc
 
-    cdef bint _judge(self, PreparedRecord* records, int n) except -1:
+    cdef bint _check_records(self, PreparedRecord* records, int n) except -1:
         """Set missing hosts, and refuse records with a bad topic; True if a property may request queue offsets."""
         cdef PreparedRecord* r
         cdef PreparedRecord* before = NULL
@@ -509,7 +509,7 @@ cdef class Putting:
                 continue
             if not r.known and (before == NULL or not is_same_queue(before, r)):
                 if self._known.get(r.args.topic, r.args.topic_len) != KEEP:
-                    r.status = self._meet(r.args.topic, r.args.topic_len)
+                    r.status = self._check_topic(r.args.topic, r.args.topic_len)
                     if r.status != RC_MORE:
                         continue
             if r.args.born_host == NULL or r.args.store_host == NULL:
@@ -572,7 +572,7 @@ cdef class Putting:
         """Return True if the store was opened in this process; False in a forked child."""
         return self._generation == generation
 
-    cdef int _meet(self, const uint8_t* topic, int32_t n) except? -1:
+    cdef int _check_topic(self, const uint8_t* topic, int32_t n) except? -1:
         """Check the topic of its first message, and add it to the table of topics; RC_MORE, or why it is refused."""
         cdef int rc = topic_fault(topic, n, self._encoder.checked, self._encoder.long_topics)
         if rc != RC_OK:
@@ -585,7 +585,7 @@ cdef class Putting:
     cdef int _forget(self, names) except -1:
         """Forget deleted topics, so that the next message of each is treated as its first one."""
         cdef bytes text
-        self._met = None
+        self._last_topic = None
         for name in names:
             text = name.encode("utf-8", "surrogateescape")
             self._known.put(bytes_at(text), <int>len(text), UNKNOWN)
@@ -610,11 +610,11 @@ cdef class Putting:
             self._main_calls += 1
         return 0
 
-    cdef int _tell_news(self) except -1:
+    cdef int _report_news(self) except -1:
         """Report problems of flusher and dispatcher to the log of the library; their threads can't call Python."""
         if self.log is not None and rc_load_i64(&self.log.fl.news) != 0:
             rc_store_i64(&self.log.fl.news, 0)
-            self._tell(self.failed)
+            self._report(self.failed)
         return 0
 
     cdef bint _is_inside(self) noexcept:

@@ -147,7 +147,7 @@ cdef class RawAccess(Getting):
                 rc_count_i64(&self._refused, 1)
                 raise disk_full(self.path)
             if rc_load_i64(&self.log.fl.news) != 0:
-                self._tell_news()
+                self._report_news()
             PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
             try:
                 with self._numbering:       # no put may use queue offsets of light queues that change here

@@ -152,7 +152,7 @@ cdef void raw_cut_back(RawRecords* h, int count) noexcept nogil:
         h.bytes += h.rows[i].size
 
 
-cdef bint is_as_said(const RawRecord* row, const QueueIdentity* of) noexcept nogil:
+cdef bint matches_unit(const RawRecord* row, const QueueIdentity* of) noexcept nogil:
     cdef const uint8_t* at = row.at
     cdef int32_t magic = rc_get_i32(at + RC_MSG_MAGIC_AT)
     if magic != RC_MAGIC_V1 and magic != RC_MAGIC_V2:
@@ -179,7 +179,7 @@ cdef int raw_check(RawRecords* h, const QueueIdentity* of) noexcept nogil:
     cdef int i, rc = RC_OK
     for i in range(h.count):
         f = raw_enter(h, h.rows[i].file)
-        if not is_as_said(&h.rows[i], of):
+        if not matches_unit(&h.rows[i], of):
             rc = RC_BAD_UNIT
         if f.cut != 0:
             rc = RC_FILE_CUT

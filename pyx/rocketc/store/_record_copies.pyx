@@ -105,7 +105,7 @@ cdef int copy_records(ReadResult answer, RawRecords* h, const QueueIdentity* of,
     return rc
 
 
-cdef bint stays(const Record* r, int how) noexcept nogil:
+cdef bint can_stay_mapped(const Record* r, int how) noexcept nogil:
     """Return True if a body can stay in the map: it is not decompressed, and it is not an inner batch to open."""
     return how & READ_PLAIN == READ_PLAIN or (
         not (r.sys_flag & RC_FLAG_COMPRESSED and not how & READ_STORED)
@@ -127,7 +127,7 @@ cdef int check_in_map(RawRecords* h, PickedRecords* to, const QueueIdentity* of,
         if rc != RC_OK:
             break
         t = &to.rows[i]
-        t.mapped = stays(&t.r, how)
+        t.mapped = can_stay_mapped(&t.r, how)
         size += t.size - (t.r.body_len if t.mapped else 0)
     raw_rest(h)
     to.bytes = size

@@ -98,7 +98,7 @@ cdef class MessageStore(RawAccess):
     @staticmethod
     def _make(
         str path, config, root, QueueReader reader not None, Lookups lookups not None, ReputService dispatcher, waiters,
-        maintenance=None, tell=None, stepper=None,
+        maintenance=None, report=None, stepper=None,
     ):
         """Make a store from its parts; for rocketc.open().
 
@@ -106,7 +106,7 @@ cdef class MessageStore(RawAccess):
         waiters     the classes of futures, event loops and followers
         maintenance  function that creates a Maintenance; its argument is called when a disk becomes full, or has space
                    again
-        tell       called with `failed` when there is news for the log of the library
+        report     called with `failed` when there is news for the log of the library
         stepper    a Stepper: there are no threads, step() does their work
         """
         cdef MessageStore store = MessageStore.__new__(MessageStore)
@@ -129,7 +129,7 @@ cdef class MessageStore(RawAccess):
             me = weakref.ref(store)
             store._maintenance = maintenance(lambda full: me() is None or me()._set_full(full))
             store._keeps_topics = store._maintenance.keeps_topics
-            store._tell = tell
+            store._report = report
             store._stepper = stepper
             if stepper is not None:
                 store._timeout_ns = INT64_MAX // 2      # only its own steps end the wait: no timeout by chance
@@ -177,7 +177,7 @@ cdef class MessageStore(RawAccess):
         try:
             with nogil:
                 rc = flusher_flush(&self.log.fl, 0)
-            self._tell_news()
+            self._report_news()
             if rc != RC_OK:
                 raise failure(self.log, self.path)
             return rc_load_i64(&self.log.q.flushed)
@@ -296,7 +296,7 @@ cdef class MessageStore(RawAccess):
             if self._stepper is None:
                 raise RuntimeError(f"{self.path}: the store has threads: step() is for open(background=False)")
             did = self._stepper.step(self._maintenance)
-            self._tell_news()
+            self._report_news()
             if self._finisher is not None:
                 self._finisher.finish()
             if rc_load_i64(&self.log.fl.failed) != 0:
@@ -369,7 +369,7 @@ cdef class MessageStore(RawAccess):
         if self._followers is not None:
             done(self._followers.detach, errors)
             self._followers = None
-        self._tell_news()
+        self._report_news()
         if errors:
             raise errors[0]
         if rc != RC_OK:
@@ -514,7 +514,7 @@ cdef class MessageStore(RawAccess):
             topic = self._maintenance.create(name, **fields)
             if not self._keeps_topics:
                 self._keeps_topics = True
-                self._met = None
+                self._last_topic = None
                 self._known = TextTable()       # earlier topics were accepted without the table
             return topic
         finally:
@@ -600,9 +600,9 @@ cdef class MessageStore(RawAccess):
                 self.flush()                # in sync mode dispatch needs durable records
                 self.wait_dispatched()
                 positions.drop(names)
-                gone = self._maintenance.delete_topics(names, end, self._drop)
+                deleted = self._maintenance.delete_topics(names, end, self._drop)
             self._forget(names)
-            return gone
+            return deleted
         finally:
             self._leave()
 
@@ -612,7 +612,7 @@ cdef class MessageStore(RawAccess):
             return self.dispatcher.delete_queues(ends)
         finally:
             left = set(self.reader.queues.items())
-            self.log.offsets.begin_anew({
+            self.log.offsets.reset({
                 (topic.encode("utf-8", "surrogateescape"), queue_id)
                 for (topic, queue_id), _ in self.log.offsets.items()
                 if (topic in ends or (topic, queue_id) in ends) and (topic, queue_id) not in left
@@ -710,7 +710,7 @@ cdef class MessageStore(RawAccess):
         """
         self._enter_reading()
         try:
-            self._tell_news()
+            self._report_news()
             self._look_around()
             self.reader.queues.look_at_all()
             index = self.lookups.index

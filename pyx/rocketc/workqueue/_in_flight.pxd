@@ -6,7 +6,7 @@ ctypedef struct InFlightSlot:
     double until            # seconds of the monotonic clock; a taken message must be acked by then
     unsigned long thread    # the thread that took it
     int attempts            # number of times it was taken
-    int state               # READY, TAKEN, AGAIN or DONE
+    int state               # READY, TAKEN, RETURNED or DONE
 
 cdef class InFlight:
     cdef:
@@ -19,7 +19,7 @@ cdef class InFlight:
         readonly int64_t taken
         readonly int64_t finished
         readonly int64_t life
-        public double look_at
+        public double next_check
     cdef InFlightSlot* _slot(self, int64_t offset) noexcept
     cdef InFlightSlot* _push(self) except NULL
     cdef int _pass(self, int64_t stop) except -1

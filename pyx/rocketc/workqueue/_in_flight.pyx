@@ -15,7 +15,7 @@ from threading import get_ident
 cdef enum:
     READY = 0           # read from the store, not taken yet
     TAKEN = 1
-    AGAIN = 2           # returned by the consumer; delivered again when it is due
+    RETURNED = 2           # returned by the consumer; delivered again when it is due
     DONE = 3
     FIRST_ROOM = 64
     SHOWN_BYTES = 1024  # repr() does not print longer bodies
@@ -51,7 +51,7 @@ cdef class InFlight:
     taken     number of messages that are taken and not acked
     finished  number of messages after base that are acked or do not exist
     life      number of times the queue was deleted; each time its offsets start at 0 again
-    look_at   seconds of the monotonic clock; before this time no message is due for redelivery and `life` does not
+    next_check   seconds of the monotonic clock; before this time no message is due for redelivery and `life` does not
               change
     """
 
@@ -61,7 +61,7 @@ cdef class InFlight:
         if self.slots == NULL:
             raise MemoryError
         self.base = self.next = base
-        self.look_at = INFINITY
+        self.next_check = INFINITY
         self.ready = []
 
     def __dealloc__(self):
@@ -73,7 +73,7 @@ cdef class InFlight:
         self.ready = []
         self.at = 0
         self.life += 1
-        self.look_at = -INFINITY
+        self.next_check = -INFINITY
 
     cdef InFlightSlot* _slot(self, int64_t offset) noexcept:
         """Return the slot of an offset; NULL if it is before base, or was never read."""
@@ -124,7 +124,7 @@ cdef class InFlight:
 
     def skip(self):
         """Skip the next offset because it can't be read now. It stays unacked, so `base` does not pass it."""
-        self._push().state = AGAIN
+        self._push().state = RETURNED
 
     @property
     def has_ready(self):
@@ -161,8 +161,8 @@ cdef class InFlight:
         slot.state = TAKEN
         slot.until = now + seconds
         slot.thread = thread_id()
-        if slot.until < self.look_at:
-            self.look_at = slot.until
+        if slot.until < self.next_check:
+            self.next_check = slot.until
         self.taken += 1
         return item
 
@@ -195,16 +195,16 @@ cdef class InFlight:
         cdef InFlightSlot* slot = self._slot(offset)
         if slot == NULL or slot.state != TAKEN or (attempts and slot.attempts != attempts):
             return 0
-        slot.state = AGAIN
+        slot.state = RETURNED
         self.taken -= 1
         return slot.attempts
 
-    def comes_again(self, int64_t offset):
+    def is_returned(self, int64_t offset):
         cdef InFlightSlot* slot = self._slot(offset)
-        return slot != NULL and slot.state == AGAIN
+        return slot != NULL and slot.state == RETURNED
 
     def overdue(self, double now):
-        """Return the taken offsets whose time is over, and set look_at to the time of the next check."""
+        """Return the taken offsets whose time is over, and set next_check to the time of the next check."""
         cdef InFlightSlot* slot
         cdef int64_t offset
         cdef double first = INFINITY
@@ -216,7 +216,7 @@ cdef class InFlight:
                     found.append(offset)
                 elif slot.until < first:
                     first = slot.until
-        self.look_at = max(first, now + 0.01)
+        self.next_check = max(first, now + 0.01)
         return found
 
     def oldest_of(self, thread):

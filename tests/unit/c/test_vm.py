@@ -26,8 +26,8 @@ def test_a_file_is_mapped(tmp_path, base):
     assert ctypes.string_at(base.value, 7) == b"content"
     native.rc_map_sequential(base, PAGE + 7)
     native.rc_map_random(base, PAGE + 7)
-    native.rc_map_let_go(base, 0, PAGE + 7)
-    native.rc_map_let_go(base, 1, 2)  # less than a whole page
+    native.rc_map_release(base, 0, PAGE + 7)
+    native.rc_map_release(base, 1, 2)  # less than a whole page
     assert ctypes.string_at(base.value, 7) == b"content", "it is read again from the page cache"
     assert native.rc_unmap(base, PAGE + 7) == 0
 
@@ -73,7 +73,7 @@ def test_released_pages_are_no_longer_resident(tmp_path, base):
 
     assert ctypes.string_at(base.value, size) == b"x" * size
     assert resident() == size
-    native.rc_map_let_go(base, 0, 48 * PAGE + 17)
+    native.rc_map_release(base, 0, 48 * PAGE + 17)
     assert resident() == 16 * PAGE
     assert native.rc_unmap(base, size) == 0
 

@@ -434,7 +434,7 @@ def test_a_long_search_shows_a_progress_bar_on_stderr_only(log, get, monkeypatch
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(output, "SHOWN_AFTER", 0)
-    monkeypatch.setattr(output, "_AGAIN", 0)
+    monkeypatch.setattr(output, "_REDRAW_SECONDS", 0)
     code, out, _ = get(log.folder, "--key", "even", "-f", "%s,")
     assert code == 0 and out.count(",") == 9
     assert "searching" in stderr.getvalue()
@@ -447,7 +447,7 @@ def test_the_progress_bar_is_erased_before_output_on_the_same_terminal(log, get,
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(output, "SHOWN_AFTER", 0)
-    monkeypatch.setattr(output, "_AGAIN", 0)
+    monkeypatch.setattr(output, "_REDRAW_SECONDS", 0)
     shown = []
 
     class Both(package.cli.output.Out):

@@ -90,7 +90,7 @@ def test_a_commit_log_is_not_a_store(call, run_here, store):
 def test_progress_is_shown(call, store, monkeypatch):
     shown = []
     monkeypatch.setattr("rocketc.cli.output.SHOWN_AFTER", 0)
-    monkeypatch.setattr("rocketc.cli.output._AGAIN", 0)
+    monkeypatch.setattr("rocketc.cli.output._REDRAW_SECONDS", 0)
     monkeypatch.setattr("rocketc.cli.output._Bar._start", lambda bar: setattr(bar, "_move", shown.append))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert call("v533-broker")[0] == 0

@@ -112,7 +112,7 @@ def test_a_single_file_and_a_destination_beside_it(call, rotten, tmp_path):
 def test_progress_is_shown(call, rotten, monkeypatch):
     shown = []
     monkeypatch.setattr("rocketc.cli.output.SHOWN_AFTER", 0)
-    monkeypatch.setattr("rocketc.cli.output._AGAIN", 0)
+    monkeypatch.setattr("rocketc.cli.output._REDRAW_SECONDS", 0)
     monkeypatch.setattr("rocketc.cli.output._Bar._start", lambda bar: setattr(bar, "_move", shown.append))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     call("v533-bitrot", "new")

@@ -583,7 +583,7 @@ def test_threads_end_at_ctrl_c(golden, monkeypatch):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        count(scan(golden("v533-broker").path), threads=2, tell=tell)
+        count(scan(golden("v533-broker").path), threads=2, update=tell)
     assert threads and threads[0]._stopped
 
 
@@ -592,7 +592,7 @@ def test_a_progress_bar_is_shown(golden, stats, monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(output, "SHOWN_AFTER", -1)
-    monkeypatch.setattr(output, "_AGAIN", 0)
+    monkeypatch.setattr(output, "_REDRAW_SECONDS", 0)
     assert stats(golden("v533-broker").path, "--grep", "x")[0] == 0
     assert "counting" in stream.getvalue()
 

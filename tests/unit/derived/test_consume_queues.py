@@ -311,7 +311,7 @@ def test_units_left_of_a_deleted_topic(tmp_path, units, goes_on, more):
         path.with_name(f"{SIZE:020}").write_bytes(bytes(SIZE))
     queues = ConsumeQueues(str(tmp_path), SIZE, BATCH_SIZE)
     queues.load()
-    assert queues.standing({"T": 2500, "U": 2500}) == {"T": goes_on}
+    assert queues.remaining({"T": 2500, "U": 2500}) == {"T": goes_on}
 
 
 @pytest.mark.parametrize("before", ["nothing", "folder", "empty file"])

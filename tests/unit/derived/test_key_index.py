@@ -90,8 +90,8 @@ def test_golden_files_agree_with_their_log(golden, index, tmp_path, name):
     for start in (0, 1, len(log) // 3, len(log) // 2, len(log) - 1):
         one.start_check(log[start][1])
         assert all(one.put_keys(*record, compare=True) for record in log[start:])
-        assert one.end_check(), one.doubt
-    assert one.doubt is None
+        assert one.end_check(), one.mismatch
+    assert one.mismatch is None
     assert contents(tmp_path / "index") == before
 
 
@@ -383,7 +383,7 @@ def test_records_that_rocketmq_puts_again_when_it_starts(index, units):
     before = [Path(path).read_bytes() for path in one.files]
     for start in range(8):
         one.start_check(start * 100)
-        assert all(one.put_keys("t", *record, compare=True) for record in log[start:]), one.doubt
+        assert all(one.put_keys("t", *record, compare=True) for record in log[start:]), one.mismatch
         assert one.end_check()
     assert one.check() == []
     one.close()
@@ -393,7 +393,7 @@ def test_records_that_rocketmq_puts_again_when_it_starts(index, units):
 
 
 @pytest.mark.parametrize(
-    ("records", "doubt"),
+    ("records", "mismatch"),
     [
         ([(0, T0, "a"), (100, T0 + 1000, "X"), (200, T0 + 2000, "c")], "unit 2"),  # another key
         ([(0, T0, "a"), (101, T0 + 1000, "b"), (200, T0 + 2000, "c")], "unit 2"),  # another record
@@ -405,16 +405,16 @@ def test_records_that_rocketmq_puts_again_when_it_starts(index, units):
         ([(0, T0, "a"), (100, T0 + 1000, "b")], "unit 3"),  # the log ends earlier
     ],
 )
-def test_an_index_that_differs_from_the_log_is_rebuilt(index, tmp_path, records, doubt):
+def test_an_index_that_differs_from_the_log_is_rebuilt(index, tmp_path, records, mismatch):
     one = index(5, 10)
     for phy_offset, time, key in [(0, T0, "a"), (100, T0 + 1000, "b"), (200, T0 + 2000, "c")]:
         one.put_keys("t", phy_offset, time, keys=key)
     one.start_check(0)
     done = all(one.put_keys("t", p, time, keys=key, compare=True) for p, time, key in records) and one.end_check()
     assert not done
-    assert doubt in one.doubt
+    assert mismatch in one.mismatch
     assert one.repair() == -1
-    assert one.doubt is None
+    assert one.mismatch is None
     one.start_check(0)
     assert all(one.put_keys("t", p, time, keys=key, compare=True) for p, time, key in records)
     assert one.end_check()

@@ -49,7 +49,7 @@ def bring_up(one, log=LOG, **fields):
         left = [record for record in log if record[0] >= start]
         if all(one.put_keys("t", *record, compare=True) for record in left) and one.end_check():
             return told
-        told.append(one.doubt)
+        told.append(one.mismatch)
         start = one.repair()
     raise AssertionError(told)
 

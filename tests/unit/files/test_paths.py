@@ -1,4 +1,4 @@
-"""Valid paths, and the errors for all others. Adjacent files: test_neighbours.py."""
+"""Valid paths, and the errors for all others. Adjacent files: test_neighbors.py."""
 
 import bz2
 import gzip

@@ -503,7 +503,7 @@ def test_the_number_of_jobs_does_not_change_the_report(golden):
 
 
 def test_progress_is_reported(golden, monkeypatch):
-    monkeypatch.setitem(verify.__globals__, "_TELL_EVERY", 0)
+    monkeypatch.setitem(verify.__globals__, "_UPDATE_EVERY", 0)
     told = []
     report = verify(golden("flights-2013-01").path, tell=told.append)
     assert told == sorted(told) and told[-1] == 2 * report.bytes  # a second time for queues and index
@@ -513,7 +513,7 @@ def test_progress_is_reported(golden, monkeypatch):
 
 
 def test_an_exception_stops_verify(golden, monkeypatch):
-    monkeypatch.setitem(verify.__globals__, "_TELL_EVERY", 0)
+    monkeypatch.setitem(verify.__globals__, "_UPDATE_EVERY", 0)
     told, checked = Event(), []
     take = verify.__globals__["_take"]
 

@@ -535,7 +535,7 @@ sys.stdin.read()
 
 def test_progress_is_logged(tmp_path, monkeypatch, caplog):
     write(tmp_path, messages(100))
-    monkeypatch.setattr(recovery, "_told", -1e9)
+    monkeypatch.setattr(recovery, "_last_logged", -1e9)
     with caplog.at_level(logging.INFO, "rocketc.recovery"):
         recover(tmp_path)
     assert "file 1 of " in caplog.text

@@ -12,7 +12,7 @@ from rocketc.tables.fastjson import parse
 from rocketc.tables.groups import SubscriptionGroupConfig, SubscriptionGroups
 from rocketc.tables.offsets import ConsumerOffsets, DelayOffsets
 from rocketc.tables.table_file import read_table
-from rocketc.tables.topics import TopicConfig, Topics, is_system_topic, what_is_wrong_with
+from rocketc.tables.topics import TopicConfig, Topics, is_system_topic, topic_name_error
 
 BROKERS = ["v497-broker", "v533-broker", "flights-2013-01"]
 NOW = 1_800_000_000_000
@@ -169,11 +169,11 @@ def test_unknown_fields_of_newer_releases_are_kept(tmp_path):
 def test_names(tmp_path, name, wrong):
     topics = Topics(tmp_path)
     if wrong is None:
-        assert what_is_wrong_with(name) is None
+        assert topic_name_error(name) is None
         assert topics.create(name).topic_name == name
         assert Topics(tmp_path)[name] == topics[name]
         return
-    assert wrong in what_is_wrong_with(name)
+    assert wrong in topic_name_error(name)
     with pytest.raises(IllegalMessageError, match=wrong):
         topics.create(name)
     assert topics.auto_create(name) is None

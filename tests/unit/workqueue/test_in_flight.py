@@ -42,7 +42,7 @@ def test_messages_are_returned_in_order():
     assert [ledger.offset_of(owner, item) for item in items] == [5, 6, 7]
     assert (ledger.take(owner, 0.0, SECONDS), ledger.has_ready) == (None, False)
     assert numbers(ledger) == (5, 8, 3, 0)
-    assert ledger.look_at == SECONDS
+    assert ledger.next_check == SECONDS
 
 
 def test_several_at_once():
@@ -86,7 +86,7 @@ def test_messages_that_are_not_taken_cannot_be_finished():
     for offset in (-1, 0, 1, 2, 1 << 40):
         assert not ledger.finish(offset)
         assert not ledger.give_back(offset)
-        assert not ledger.comes_again(offset)
+        assert not ledger.is_returned(offset)
     assert numbers(ledger) == (0, 2, 0, 0)
 
 
@@ -106,13 +106,13 @@ def test_a_nacked_message_can_be_taken_again():
     ledger = ledger_of([0])
     item = ledger.take(owner, 0.0, SECONDS)
     assert ledger.give_back(0) == 1
-    assert (ledger.give_back(0), ledger.comes_again(0), ledger.taken) == (0, True, 0)
+    assert (ledger.give_back(0), ledger.is_returned(0), ledger.taken) == (0, True, 0)
     again = ledger.hand_out(owner, item.message, 0.0, SECONDS)
     assert again.attempts == 2
     assert ledger.give_back(0, attempts=1) == 0, "an earlier taker cannot return it"
     assert ledger.give_back(0, attempts=2) == 2
     assert ledger.ack(owner, (item,)), "an ack by an earlier taker counts"
-    assert not ledger.comes_again(0)
+    assert not ledger.is_returned(0)
 
 
 def test_a_skipped_message_stays_unacked():
@@ -130,14 +130,14 @@ def test_messages_are_overdue_after_the_timeout():
     for now in (0.0, 1.0, 2.0, 3.0):
         ledger.take(owner, now, SECONDS)
     ledger.finish(1)
-    assert ledger.look_at == SECONDS
+    assert ledger.next_check == SECONDS
     assert ledger.overdue(9.0) == []
     assert ledger.overdue(12.0) == [0, 2]
-    assert ledger.look_at == 13.0
+    assert ledger.next_check == 13.0
     for offset in (0, 2):
         ledger.give_back(offset)
     assert ledger.overdue(13.0) == [3]
-    assert ledger.look_at > 13.0, "it is not checked again at once"
+    assert ledger.next_check > 13.0, "it is not checked again at once"
 
 
 def test_starting_over():
@@ -146,7 +146,7 @@ def test_starting_over():
     old = ledger.take(owner, 0.0, SECONDS)
     ledger.start_over()
     assert (numbers(ledger), ledger.has_ready, ledger.life) == ((0, 0, 0, 0), False, 1)
-    assert ledger.look_at < 0, "the next take checks first"
+    assert ledger.next_check < 0, "the next take checks first"
     ledger.add([message(0)], 1)
     new = ledger.take(owner, 0.0, SECONDS)
     assert not ledger.ack(owner, (old,))
