@@ -259,7 +259,8 @@ def test_messages_appended_by_others_are_not_cut(filled: Path) -> None:
     journal = filled / FOLDER / "journal.json"
     start = list(rocketc.scan(filled))[-1].phy_offset
     journal.write_text('{"version": 1, "start": %d, "staged": ["%s"]}' % (start, filled / FOLDER / "x" / "gone.arrow"))
-    with pytest.raises(rocketc.RocketcError, match=rf"killed at physical offset {start}, .* then delete .*journal.json"):
+    told = rf"killed at physical offset {start}, .* then delete .*journal.json"
+    with pytest.raises(rocketc.RocketcError, match=told):
         staged(filled, [])
     journal.write_text('{"version": 7}')
     with pytest.raises(ValueError, match=r"journal.json: version 7; this rocketc reads version 1"):

@@ -193,7 +193,17 @@ def test_a_reader_that_closes_the_pipe_ends_the_command_quietly(golden):
 @pytest.mark.parametrize("unbuffered", [None, "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize(
     "line",
-    ["cat", "cat --json", "info", "info --json", "get --phy-offset 0", "verify", "verify --json", "--help", "cat --help"],
+    [
+        "cat",
+        "cat --json",
+        "info",
+        "info --json",
+        "get --phy-offset 0",
+        "verify",
+        "verify --json",
+        "--help",
+        "cat --help",
+    ],
 )
 def test_a_pipe_that_is_closed_before_the_first_byte(log, line, unbuffered):
     """The other end of the pipe is closed before the first byte is written."""
