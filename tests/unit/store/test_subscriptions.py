@@ -443,10 +443,10 @@ def test_close_while_threads_wait(open_store, who):
 def test_a_signal_ends_a_wait(tmp_path):
     code = (
         "import rocketc, signal, sys\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.2)\n"
         "def ended(*_): raise KeyboardInterrupt\n"
         "signal.signal(signal.SIGALRM, ended)\n"
         "with rocketc.open(sys.argv[1], mapped_file_size_commit_log=65536) as store:\n"
+        "    signal.setitimer(signal.ITIMER_REAL, 0.2)\n"
         "    try:\n"
         "        store.subscribe().wait()\n"
         "    except KeyboardInterrupt:\n"
