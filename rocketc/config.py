@@ -8,9 +8,13 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rocketc._layout import BCQ_UNIT_BYTES, CQ_UNIT_BYTES
+from rocketc.config_fields import ConfigFields, Flush, Lock, did_you_mean, parse_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _LARGEST = (1 << 31) - 1  # RocketMQ keeps each number in a Java int
 
@@ -47,6 +51,18 @@ _ALLOWED = {
     "recovery": ("keep", "java"),
 }
 _PATHS = ("store_path_root_dir", "store_path_commit_log", "read_only_commit_log_store_paths")
+_SIZES = frozenset(
+    {
+        "mapped_file_size_commit_log",
+        "mapped_file_size_consume_queue",
+        "mapper_file_size_batch_consume_queue",
+        "mapped_file_size_consume_queue_ext",
+        "max_message_size",
+        "max_transfer_bytes_on_message_in_memory",
+        "max_transfer_bytes_on_message_in_disk",
+        "max_filter_message_size",
+    }
+)
 _OURS = ("store_host", "check_before_put_message", "prepare", "lock_files_in_memory", "recovery", "hold_readers")
 
 # Keys of broker.conf that are not just their field's name in camel case, and keys of older releases.
@@ -70,8 +86,8 @@ _LOCK = {
 class StoreConfig:
     """The settings of a store that is open for writing: RocketMQ's fields in snake_case, with RocketMQ 5's defaults.
 
-    Paths are text or None. `store_path_commit_log` and `read_only_commit_log_store_paths` may be a comma-separated
-    list.
+    Sizes in bytes may be text with a unit, such as "64MiB". Paths are text or None. `store_path_commit_log` and
+    `read_only_commit_log_store_paths` may be a comma-separated list.
 
     store_path_root_dir = None               the root; None: the path given to open()
     store_path_commit_log = None             folders of the commit log; None: `commitlog` below the root
@@ -305,6 +321,10 @@ class StoreConfig:
     mapped_file_size_consume_queue_ext: int = 48 << 20
     bit_map_length_consume_queue_ext: int = 64
 
+    if TYPE_CHECKING:  # the arguments allow more than the fields keep: "64MiB", a Path
+
+        def __init__(self, **fields: Unpack[ConfigFields]) -> None: ...
+
     def __post_init__(self) -> None:
         for name in _DEFAULTS:
             object.__setattr__(self, name, _checked(name, getattr(self, name), said=name))
@@ -316,7 +336,12 @@ class StoreConfig:
 
     @classmethod
     def of(
-        cls, *, flush: str | None = None, lock: str | None = None, config: StoreConfig | None = None, **fields: Any
+        cls,
+        *,
+        flush: Flush | None = None,
+        lock: Lock | None = None,
+        config: StoreConfig | None = None,
+        **fields: Unpack[ConfigFields],
     ) -> StoreConfig:
         """Return the configuration for the keywords of open(): they override `config`, which overrides the defaults.
 
@@ -378,16 +403,17 @@ class StoreConfig:
             warnings.warn(f"{name}: not used here: {', '.join(unused)}", UserWarning, stacklevel=2)
         return made
 
-    def replace(self, **fields: Any) -> StoreConfig:
+    def replace(self, **fields: Unpack[ConfigFields]) -> StoreConfig:
         """Return a copy with other values. Raises TypeError for an unknown field.
 
         >>> StoreConfig().replace(use_abs_lock=True).lock
         'adaptive'
         """
-        for name in fields:
+        given: dict[str, Any] = dict(fields)
+        for name in given:
             if name not in _DEFAULTS:
                 raise TypeError(f"unknown field {name}{_nearest(name)}")
-        return dataclasses.replace(self, **fields)
+        return dataclasses.replace(self, **given)
 
     @property
     def flush(self) -> str:
@@ -446,17 +472,28 @@ def _camel(name: str) -> str:
 _FIELD_OF_KEY = {_KEYS.get(name, _camel(name)): name for name in _DEFAULTS if name not in _OURS}
 
 
+def refuse_unknown(function: str, names: Iterable[str], others: Iterable[str]) -> None:
+    """Raise TypeError if one of the names is not a keyword of a function that takes all fields.
+
+    others  its keywords that are not fields
+
+    >>> refuse_unknown("open()", ["flsh"], ["flush", "lock"])
+    Traceback (most recent call last):
+    TypeError: open(): unknown keyword flsh; did you mean flush?
+    """
+    for name in names:
+        if name not in _DEFAULTS and name not in others:
+            raise TypeError(f"{function}: unknown keyword {name}{_nearest(name, others)}")
+
+
 def _split(paths: str | None) -> list[str]:
     return list(dict.fromkeys(path.strip() for path in (paths or "").split(",") if path.strip()))
 
 
-def _nearest(name: str) -> str:
+def _nearest(name: str, others: Iterable[str] = ()) -> str:
     if name in _FIELD_OF_KEY:
         return f"; use its name {_FIELD_OF_KEY[name]}"
-    from difflib import get_close_matches
-
-    near = [field for field in _DEFAULTS if field.startswith(name)] or get_close_matches(name, _DEFAULTS, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return did_you_mean(name, [*others, *_DEFAULTS])
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
@@ -494,9 +531,15 @@ def _checked(name: str, value: Any, said: str) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise ValueError(f"{said} is {value!r}; allowed are 0.0 to 1.0")
         return float(value)
+    given = value
+    if name in _SIZES and isinstance(value, str):
+        try:
+            value = parse_size(value)
+        except ValueError as error:
+            raise ValueError(f"{said}: {error}") from None
     least, most = _LEAST.get(name, 0), _MOST.get(name, _LARGEST)
     if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value.__index__() <= most:
-        raise ValueError(f"{said} is {value!r}; allowed are {least} to {most}")
+        raise ValueError(f"{said} is {given!r}; allowed are {least} to {most}")
     return value.__index__()
 
 

@@ -15,6 +15,7 @@ import click
 
 from rocketc.cli.output import Out
 from rocketc.config import StoreConfig
+from rocketc.config_fields import parse_size
 from rocketc.errors import StoreIOError
 from rocketc.files.paths import base_of
 from rocketc.jobs.file_kinds import KINDS, Files, find_files
@@ -61,12 +62,13 @@ class Size(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        number = value.upper().removesuffix("B").removesuffix("I")
-        shift = {"K": 10, "M": 20, "G": 30}.get(number[-1:], 0)
-        digits = number[:-1] if shift else number
-        if not (digits.isascii() and digits.isdigit()) or not 0 < int(digits) << shift < 1 << 40:
+        try:
+            size = parse_size(value)
+        except ValueError:
+            size = 0
+        if not 0 < size < 1 << 40:
             self.fail(f"{value!r} is not a size such as 64MiB", param, ctx)
-        return int(digits) << shift
+        return size
 
 
 class Regex(click.ParamType):  # type: ignore[type-arg, unused-ignore]

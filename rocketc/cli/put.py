@@ -20,6 +20,7 @@ from rocketc.cli.output import Out, command, note, progress
 from rocketc.cli.put_input import Block, lines, message_of, total_bytes, whole
 from rocketc.cli.signals import Ended, Stop
 from rocketc.config import StoreConfig
+from rocketc.config_fields import Flush
 from rocketc.errors import ClosedError, IllegalMessageError, RocketcError, StoreFullError, StoreIOError
 from rocketc.jobs.progress import no_progress
 from rocketc.report.text import many, plain, show_size
@@ -87,7 +88,7 @@ def put(
     queue: int | None,
     queues: int | None,
     form: str | None,
-    flush: str | None,
+    flush: Flush | None,
     conf: str | None,
     recovery: str | None,
     file_size: int | None,
@@ -293,7 +294,7 @@ def _check_place(store: str) -> None:
     raise click.UsageError(f"{store} is not a store, and not empty")
 
 
-def _settings(conf: str | None, flush: str | None, recovery: str | None, file_size: int | None) -> dict[str, Any]:
+def _settings(conf: str | None, flush: Flush | None, recovery: str | None, file_size: int | None) -> dict[str, Any]:
     """Return keyword arguments of rocketc.open() from the command line and a broker.conf; they include `flush`."""
     made: dict[str, Any] = {} if file_size is None else {"mapped_file_size_commit_log": file_size}
     if recovery is not None:

@@ -502,6 +502,26 @@ class Scan(HtmlRepr):
             return ScanReport(records=len(self._pass), bytes=size, files=1, end=self._pass[0].phy_offset + size)
         return self._pass.report() if self._pass is not None else ScanReport()
 
+    def __reduce__(self) -> Any:
+        """Pickle the scan: its files and options, or the bytes of its buffer; not the report of a pass.
+
+        A scan in another process reads the same files, which must be there. `where` must be a function of a module, and
+        the values of storage_options, secrets too, are in the pickle.
+
+        >>> import pickle, rocketc
+        >>> [m.body for m in pickle.loads(pickle.dumps(rocketc.decode(rocketc.encode("t", b"a"), topics="t")))]
+        [b'a']
+        """
+        buffer = self._buffer if self._buffer is None else bytes(self._buffer)
+        return _scan_of, (self.logs, self.path, buffer, self._base, self._reading, dict(self._asked))
+
+    def __array__(self, *_args: Any, **_kwargs: Any) -> Any:
+        """Refuse to become an array of Message objects: pandas.DataFrame(scan) asks for one."""
+        raise TypeError(
+            "a Scan is not an array; for a pandas.DataFrame call scan.to_arrow().to_pandas(), or "
+            "pandas.DataFrame.from_arrow(scan) with pandas 3"
+        )
+
     def __arrow_c_schema__(self) -> object:
         return Schema(self.column_names).__arrow_c_schema__()
 
@@ -511,6 +531,13 @@ class Scan(HtmlRepr):
         Raises ValueError if the requested schema has other columns; its types are ignored.
         """
         return stream_capsule(self.run(self.column_names).batches(), self.column_names, requested_schema)
+
+
+def _scan_of(
+    logs: list[Log], path: Any, buffer: bytes | None, base: int | None, reading: _Reading, asked: dict[str, Any]
+) -> Scan:
+    """Return an unpickled scan."""
+    return Scan(logs, path, buffer, base, Filter(**asked, unwrap=reading.unwrap), reading, asked)
 
 
 def open_walker(file: LogFile, filter: Filter, storage: Options | None = None, **how: Any) -> Walker:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from rocketc.config_fields import parse_size
 from rocketc.files.remote import StorageOptions
 from rocketc.spark.offset_options import assigned
 from rocketc.spark.schema import DAMAGE, KAFKA, SCHEMA
@@ -256,10 +257,13 @@ def _number(name: str, value: str) -> int:
 
 def _bytes(name: str, value: str) -> int:
     """Parse a size as in Spark's own options: 134217728, 128m, 128MB."""
-    found = re.fullmatch(r"(\d{1,15})\s*(?:([kmgt])i?)?b?", value.strip().lower(), re.ASCII)
-    if found is None or int(found[1]) < 1:
+    try:
+        size = parse_size(value)
+    except ValueError:
+        size = 0
+    if size < 1:
         _refuse(name, value, "it must be a number of bytes, 1 or more: 134217728, 128m, 1g")
-    return min(int(found[1]) << 10 * (" kmgt".index(found[2] or " ")), 1 << 62)
+    return min(size, 1 << 62)
 
 
 def _one_of(allowed: Mapping[str, Any], name: str, value: str) -> Any:

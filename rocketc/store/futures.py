@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketc.config import StoreConfig
@@ -267,6 +268,25 @@ class LoopWaiters:
             else:
                 mark_timed_out(put)
                 future.set_result(put)
+
+
+async def close_in_thread(close: Callable[[], None]) -> None:
+    """Call close() in a thread, so that the event loop runs on: closing waits for the disk and for other threads.
+
+    If the task is canceled meanwhile, it ends when close() has returned: then the next open() finds the store unlocked.
+
+    >>> import asyncio
+    >>> asyncio.run(close_in_thread(lambda: print("closed")))
+    closed
+    """
+    import asyncio
+
+    closing = asyncio.get_running_loop().run_in_executor(None, close)
+    try:
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await asyncio.wait([closing])
+        raise
 
 
 class EventLoops:

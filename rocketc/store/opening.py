@@ -8,9 +8,10 @@ import logging
 import os
 from collections import Counter
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
-from rocketc.config import StoreConfig
+from rocketc.config import StoreConfig, refuse_unknown
+from rocketc.config_fields import ConfigFields, Flush, Lock
 from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._index_reader import IndexFile
 from rocketc.derived._key_index import KeyIndex
@@ -40,19 +41,22 @@ from rocketc.tables.deleted_topics import DeletedTopics, end_deletions
 from rocketc.tables.table_file import read_table
 from rocketc.tables.topics import Topics
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _log = logging.getLogger("rocketc.store")
 
 
 def open(
     path: StrPath,
     *,
-    flush: str | None = None,
-    lock: str | None = None,
+    flush: Flush | None = None,
+    lock: Lock | None = None,
     read_only: bool = False,
     clock: Clock | None = None,
     background: bool = True,
     config: StoreConfig | None = None,
-    **fields: Any,
+    **fields: Unpack[ConfigFields],
 ) -> MessageStore:
     """Open a store for writing, and return a MessageStore.
 
@@ -70,8 +74,9 @@ def open(
     Damaged records are skipped, all others stay readable. After a crash, a damaged end of the log is cut off and kept;
     with recovery="java" the log is cut where RocketMQ cuts it. If the settings do not name a file size, an existing log
     keeps the size of its files.
-    Raises StoreLockedError if another process, or this one, has it open; StoreIOError; StoreFullError; ValueError for
-    a clock without background=False.
+    `async with rocketc.open(...)` works too: opening blocks the event loop, closing does not.
+    Raises StoreLockedError if another process, or this one, has it open; StoreIOError, also if the path is a file;
+    StoreFullError; TypeError for an unknown keyword; ValueError for a clock without background=False.
 
     >>> import rocketc, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -81,10 +86,12 @@ def open(
     >>> [m.body for m in rocketc.scan(folder)]
     [b'hello']
     """
+    refuse_unknown("open()", fields, open.__kwdefaults__ or ())
     refuse_urls([os.fspath(path)], "open()")
     if clock is not None and background:
         raise ValueError("clock needs background=False: the background threads of a store use the time of day")
     root = os.path.abspath(os.fspath(path))
+    _refuse_file(root)
     settings = StoreConfig.of(flush=flush, lock=lock, config=config, **fields)
     if config is None and "mapped_file_size_commit_log" not in fields:
         settings = with_detected_file_size(root, settings)
@@ -366,6 +373,16 @@ def _with_index_found(root: str, config: StoreConfig) -> StoreConfig:
     except (OSError, ValueError):
         pass  # KeyIndex.load() reports the error
     return config
+
+
+def _refuse_file(root: str) -> None:
+    """Raise StoreIOError if the root, or a folder above it, is a file."""
+    path = root
+    while not os.path.lexists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    if os.path.exists(path) and not os.path.isdir(path):
+        text = "this is a file, not a folder; give the store's root folder, which contains commitlog"
+        raise StoreIOError(errno.ENOTDIR, text, path)
 
 
 def _refuse_missing_log(folders: list[str], queues: ConsumeQueues) -> None:

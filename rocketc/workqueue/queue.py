@@ -14,16 +14,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rocketc._layout import DLQ_PREFIX
+from rocketc.config import StoreConfig, refuse_unknown
+from rocketc.config_fields import ConfigFields, Flush, Lock
 from rocketc.files.lock_file import close_all
 from rocketc.files.paths import StrPath
 from rocketc.log._put_result import PutResult
 from rocketc.store._store import MessageStore
+from rocketc.store.futures import close_in_thread
 from rocketc.store.opening import open as open_store
 from rocketc.workqueue.consumer import CHECK_SECONDS, Consumer, ends_at, refuse_names
 from rocketc.workqueue.offsets import GroupOffsets, is_mine
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer, Self
+    from typing_extensions import Buffer, Self, Unpack
 
 FILE_BYTES = 64 << 20  # size of the log files of a new store; disk space is allocated in whole files
 
@@ -55,7 +58,10 @@ class Queue(Consumer):
                         messages acked since the last write are delivered again
     delete_acked        True: delete log files when no group needs them any more; False: only clean() of the store
                         deletes files
-    The other keywords are fields of StoreConfig. Raises the errors of rocketc.open(), and IllegalMessageError for
+    lock                the put lock, as in rocketc.open()
+    config              a StoreConfig; the other keywords are its fields, and override it. Without it the log files of a
+                        new queue have 64 MiB
+    Raises the errors of rocketc.open(), and IllegalMessageError for
     invalid names.
 
     >>> import rocketc, tempfile
@@ -73,13 +79,15 @@ class Queue(Consumer):
         *,
         topic: str = "queue",
         group: str = "default",
-        flush: str = "async",
+        flush: Flush | None = None,
+        lock: Lock | None = None,
         visibility_timeout: float | None = 900.0,
         max_attempts: int | None = None,
         maxsize: int = 0,
         position_interval: float = 1.0,
         delete_acked: bool = True,
-        **fields: Any,
+        config: StoreConfig | None = None,
+        **fields: Unpack[ConfigFields],
     ) -> None:
         self._closing = threading.RLock()  # reentrant: a signal handler may call close() during close()
         self._consumers: dict[tuple[str, str], Consumer] = {}
@@ -88,9 +96,10 @@ class Queue(Consumer):
         refuse_names(topic, group)
         if not fields.get("background", True):
             raise ValueError("background is False; a Queue needs background threads")
-        if not os.path.isdir(os.path.join(os.fspath(path), "commitlog")):
+        refuse_unknown("Queue()", fields, (*(Queue.__init__.__kwdefaults__ or ()), "background"))
+        if config is None and not os.path.isdir(os.path.join(os.fspath(path), "commitlog")):
             fields.setdefault("mapped_file_size_commit_log", FILE_BYTES)
-        store = open_store(path, flush=flush, **fields)
+        store = open_store(path, flush=flush, lock=lock, config=config, **fields)
         try:
             positions = GroupOffsets(store, position_interval, delete_acked)
             super().__init__(store, positions, topic, group, visibility_timeout, max_attempts)
@@ -275,6 +284,14 @@ class Queue(Consumer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await close_in_thread(self.close)
 
     def __reduce__(self) -> Any:
         raise TypeError("a Queue can't be pickled: it belongs to its process; open it in the other process")

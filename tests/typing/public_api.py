@@ -65,6 +65,29 @@ def records() -> None:
     assert_type(rocketc.COLUMN_NAMES, tuple[str, ...])
 
 
+def opening(config: rocketc.StoreConfig) -> None:
+    assert_type(rocketc.open("store", flush="sync", lock="spin", max_message_size="64MiB"), rocketc.MessageStore)
+    assert_type(rocketc.open(Path("store"), config=config, store_path_commit_log=Path("log")), rocketc.MessageStore)
+    assert_type(rocketc.Queue("jobs", flush="sync", mapped_file_size_commit_log=1 << 20), rocketc.Queue)
+    assert_type(config.replace(max_message_size="1MiB").max_message_size, int)
+    assert_type(rocketc.StoreConfig(recovery="java", mapped_file_size_commit_log="64MiB"), rocketc.StoreConfig)
+    rocketc.open("new", flsh="sync")  # type: ignore[call-arg]
+    rocketc.open("new", flush="snyc")  # type: ignore[arg-type]
+    rocketc.open("new", max_message_size=1.5)  # type: ignore[arg-type]
+    rocketc.open("new", transient_store_pool_size="64MiB")  # type: ignore[arg-type]
+    rocketc.open("new", broker_role="SALVE")  # type: ignore[arg-type]
+    rocketc.Queue("new", flsh="sync")  # type: ignore[call-arg]
+    rocketc.Queue("new", read_only=True)  # type: ignore[call-arg]
+    rocketc.StoreConfig(flush_disktype="SYNC_FLUSH")  # type: ignore[call-arg]
+    rocketc.StoreConfig.of(flsh="sync")  # type: ignore[call-arg]
+    config.replace(lock_files=True)  # type: ignore[call-arg]
+
+
+async def closing() -> None:
+    async with rocketc.open("store") as store, rocketc.Queue("jobs") as queue:
+        assert_type((store, queue), tuple[rocketc.MessageStore, rocketc.Queue])
+
+
 def subscriptions(store: rocketc.MessageStore) -> None:
     with store.subscribe([("orders", 0)]) as subscription:
         assert_type(subscription, rocketc.Subscription)

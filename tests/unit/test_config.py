@@ -3,9 +3,11 @@
 import dataclasses
 import inspect
 import io
+import os
 import re
 import shutil
 import subprocess
+import typing
 import warnings
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from support import stores
 
 from rocketc.config import StoreConfig, properties
+from rocketc.config_fields import ConfigFields
 
 # RocketMQ's MessageStoreConfig: key in broker.conf, field, default of RocketMQ 5.
 ROCKETMQ = [
@@ -102,6 +105,14 @@ TEXTS = {"flush_disk_type": "SYNC_FLUSH", "broker_role": "SLAVE", "delete_when":
 DEFAULTS = {name: default for _, name, default in ROCKETMQ} | OURS
 NUMBERS = sorted(name for name, default in DEFAULTS.items() if type(default) is int)
 SWITCHES = sorted(name for name, default in DEFAULTS.items() if type(default) is bool)
+SIZES = sorted(name for name in DEFAULTS if re.search("size|bytes", name) and name != "transient_store_pool_size")
+KEY_OF = {name: key for key, name, _ in ROCKETMQ}
+ALLOWED = {
+    "flush_disk_type": ("ASYNC_FLUSH", "SYNC_FLUSH"),
+    "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+    "prepare": ("auto", "allocate", "populate", "write"),
+    "recovery": ("keep", "java"),
+}
 PATHS = sorted(name for name, default in DEFAULTS.items() if default is None)
 
 
@@ -111,6 +122,19 @@ def conf(text: str) -> StoreConfig:
 
 def test_defaults():
     assert dataclasses.asdict(StoreConfig()) == DEFAULTS
+
+
+def test_the_keywords_for_type_checkers_are_the_fields():
+    """open(), Queue and StoreConfig take ConfigFields; sizes may be text, paths may be PathLikes."""
+    fields = typing.get_type_hints(StoreConfig)
+    keywords = typing.get_type_hints(ConfigFields)
+    assert list(keywords) == [field.name for field in dataclasses.fields(StoreConfig)]
+    for name, kind in keywords.items():
+        if typing.get_origin(kind) is typing.Literal:
+            assert typing.get_args(kind) == ALLOWED[name]
+        else:
+            wider = {**dict.fromkeys(SIZES, int | str), **dict.fromkeys(PATHS, str | os.PathLike[str] | None)}
+            assert kind == wider.get(name, fields[name]), name
 
 
 def test_every_field_is_documented_with_its_default():
@@ -137,10 +161,26 @@ def test_every_key_of_broker_conf(key, name, default):
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("value", [-1, 1 << 31, 1.5, "5", None, True])
+@pytest.mark.parametrize("value", [-1, 1 << 31, 1.5, "5", "4GiB", None, True])
 def test_wrong_numbers(name, value):
+    if value == "5" and name in SIZES:
+        value = "-5"
+        with pytest.raises(ValueError, match=rf"^{name}: '-5' is not a number of bytes, nor a size such as '64MiB'$"):
+            StoreConfig(**{name: value})
+        return
     with pytest.raises(ValueError, match=rf"^{name} is {re.escape(repr(value))}; allowed are \d+ to \d+$"):
         StoreConfig(**{name: value})
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_with_a_unit(name):
+    for text, size in (("64KiB", 1 << 16), ("3m", 3 << 20), ("1 GB", 1 << 30), ("70000", 70_000)):
+        assert StoreConfig(**{name: text}) == StoreConfig.of(**{name: text}) == StoreConfig(**{name: size})
+    for text in ("", "MiB", "1.5GiB", "64XB", "64MiBB", "-1KiB", "\u0661KiB"):
+        with pytest.raises(ValueError, match=rf"^{name}: .* is not a number of bytes, nor a size such as '64MiB'$"):
+            StoreConfig(**{name: text})
+    with pytest.raises(ValueError, match="which is not a whole number"):  # as RocketMQ: Java reads no units
+        conf(f"{KEY_OF[name]}=64KiB")
 
 
 @pytest.mark.parametrize("value", ["", "24", "4,16", "four", "-1", "4;;5", None, 4])

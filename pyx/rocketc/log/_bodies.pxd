@@ -4,6 +4,10 @@ from libc.stdint cimport int64_t, uint8_t
 from rocketc.log._prepared_record cimport PreparedRecord
 
 
+cdef int check_body(body, str name, Py_ssize_t number=*) except -1      # TypeError unless it is bytes-like
+cdef int check_iterable(items, str name, str of) except -1              # TypeError for one text or one body
+
+
 cdef class Bodies:
     cdef:
         tuple _items            # or None: the bodies are an Arrow array

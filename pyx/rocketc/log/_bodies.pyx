@@ -1,6 +1,6 @@
 # cython: language_level=3
 """The bodies of put_many as prepared records, some at a time: from a sequence or an Arrow array."""
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
@@ -11,6 +11,32 @@ from rocketc.log._prepared_record cimport PreparedRecord
 
 cdef enum:
     VIEWS = 65536           # most items of one fill()
+
+
+cdef int check_body(body, str name, Py_ssize_t number=-1) except -1:
+    """Refuse a body that is not bytes-like. Raises TypeError.
+
+    name    of the argument
+    number  of the body in it; -1: the argument is the body
+    """
+    if not PyObject_CheckBuffer(body):
+        what = name if number < 0 else f"{name}[{number}]"
+        hint = "; encode text with .encode()" if isinstance(body, str) else ""
+        raise TypeError(f"{what} must be bytes-like, not {type(body).__name__}{hint}")
+    return 0
+
+
+cdef int check_iterable(items, str name, str of) except -1:
+    """Refuse one text or one body in place of several: its items are not what the caller means. Raises TypeError.
+
+    name  of the argument
+    of    what it must contain
+    """
+    if isinstance(items, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"{name} must be a list of {of}, not one {type(items).__name__}; for one message call put()")
+    if not hasattr(items, "__iter__") and not hasattr(items, "__getitem__"):
+        raise TypeError(f"{name} must be a list of {of}, not {type(items).__name__}")
+    return 0
 
 
 cdef class Bodies:
@@ -24,6 +50,7 @@ cdef class Bodies:
         if hasattr(bodies, "__arrow_c_array__"):
             self._take_array(bodies.__arrow_c_array__())
         else:
+            check_iterable(bodies, "bodies", "bytes-like objects")
             self._items = tuple(bodies)
             self.count = len(self._items)
 
@@ -65,6 +92,7 @@ cdef class Bodies:
 
     cdef int _fill_views(self, Py_ssize_t start, int n, PreparedRecord* records) except -1:
         cdef Py_buffer* view
+        cdef object item
         cdef int i
         self.release()
         if self._views == NULL:
@@ -73,7 +101,9 @@ cdef class Bodies:
                 raise MemoryError
         for i in range(n):
             view = &self._views[self._viewed]
-            PyObject_GetBuffer(self._items[start + i], view, PyBUF_SIMPLE)
+            item = self._items[start + i]
+            check_body(item, "bodies", start + i)
+            PyObject_GetBuffer(item, view, PyBUF_SIMPLE)
             self._viewed += 1
             records[i].args.body = <const uint8_t*>view.buf
             records[i].args.body_len = <int32_t>min(view.len, INT32_MAX)

@@ -134,6 +134,8 @@ cdef class MessageArgsEncoder:
         if tags is not None and not isinstance(tags, str):
             raise TypeError(f"tags must be str, not {type(tags).__name__}")
         if keys is not None and not isinstance(keys, str):
+            if isinstance(keys, bytes):
+                raise TypeError("keys must be str or a list of str, not bytes; decode them: keys.decode()")
             keys = " ".join(keys)
         if properties is not None:
             p = self._add_properties(c, p, properties, tags, keys) if PyDict_CheckExact(properties) else NULL

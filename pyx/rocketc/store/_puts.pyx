@@ -28,7 +28,7 @@ from rocketc.c.status cimport (
 from rocketc.format._encoding cimport host_bytes
 from rocketc.format._record cimport MessageArgs
 from rocketc.format._text_table cimport KEEP, UNKNOWN
-from rocketc.log._bodies cimport Bodies
+from rocketc.log._bodies cimport Bodies, check_body, check_iterable
 from rocketc.log._commit_log cimport CommitLog
 from rocketc.log._flusher cimport flusher_wait, flusher_wake
 from rocketc.log._message_args cimport PutCall, illegal_message, lacks_light_offsets
@@ -205,6 +205,7 @@ cdef class Putting:
             d.body = <const uint8_t*>PyBytes_AS_STRING(body)
             d.body_len = <int32_t>min(PyBytes_GET_SIZE(body), INT32_MAX)
         else:
+            check_body(body, "body")
             PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
             viewed = True
             d.body = <const uint8_t*>view.buf
@@ -244,7 +245,14 @@ cdef class Putting:
             raise illegal_message("a batch can't be part of a transaction")
         if topic.startswith(layout.RETRY_PREFIX):
             raise illegal_message(f"topic {topic!r}: a batch can't go to a retry topic")
-        for flag, body, properties in messages:
+        check_iterable(messages, "messages", "(flag, body, properties)")
+        for number, message in enumerate(messages):
+            try:
+                flag, body, properties = message
+            except (TypeError, ValueError) as error:
+                raise type(error)(
+                    f"messages[{number}] must be (flag, body, properties), not {type(message).__name__}"
+                ) from None
             raw = b"" if properties is None else self._encoder.stored(properties)
             if number_of(property_in(raw, RC_PROPERTY_DELAY)) > 0:
                 raise illegal_message("a batch can't be delayed: one of its messages has the property DELAY")
@@ -252,7 +260,9 @@ cdef class Putting:
                 raise illegal_message(
                     "a message of a batch can't name light queues (INNER_MULTI_DISPATCH): put it alone with put()"
                 )
-            body = body if isinstance(body, bytes) else bytes(memoryview(body))
+            if not isinstance(body, bytes):
+                check_body(body, f"the body in messages[{number}]")
+                body = bytes(memoryview(body))
             rows.append((flag, body, raw))
             total += RC_ENTRY_MIN_BYTES + len(body) + len(raw)
         if not rows:
@@ -323,10 +333,10 @@ cdef class Putting:
                 n = <int>min(source.count - done, MANY)
                 if done > 0:
                     fill_copies(records, &c, n)
-                source.fill(done, n, records)
                 try:
+                    source.fill(done, n, records)
                     r = self._put_records(records, n, APPEND_IN_ORDER, store_host, c.wait and done + n == source.count)
-                except RocketcError as error:
+                except (RocketcError, TypeError) as error:
                     error.count = done + getattr(error, "count", 0)
                     raise
                 if first is None:

@@ -90,7 +90,7 @@ cdef int done(step, list errors) except -1:
 
 
 cdef class MessageStore(RawAccess):
-    """An open store. rocketc.open() returns it; close() or the end of its `with` block closes it.
+    """An open store. rocketc.open() returns it; close() or the end of its `with` (or `async with`) block closes it.
 
     Any number of threads may use it, but only in the process that opened it: a forked child must open its own.
     """
@@ -142,6 +142,17 @@ cdef class MessageStore(RawAccess):
 
     def __exit__(self, *error):
         self.close()
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        if self.background:
+            from rocketc.store.futures import close_in_thread
+
+            await close_in_thread(self.close)
+        else:
+            self.close()                # step() runs on the caller's thread, and so does this
 
     def __reduce__(self):
         raise TypeError("a MessageStore can't be pickled: it belongs to its process; open it in the other process")

@@ -1,5 +1,7 @@
 """What put, put_batch and put_many refuse: limits, each status of a put, wrong arguments."""
 
+import re
+
 import pytest
 from support.put_checks import records, refused
 
@@ -233,6 +235,7 @@ def test_statuses():
         (TypeError, lambda s: s.put_batch("t", [(0, b"", {"a": 1})])),
         (ValueError, lambda s: s.put_batch("t", [b"x"])),
         (ValueError, lambda s: s.put_batch("t", [(0, b"")])),
+        (TypeError, lambda s: s.put_batch("t", b"x")),
         (OverflowError, lambda s: s.put_batch("t", [(1 << 31, b"", None)])),
         (rocketc.IllegalMessageError, lambda s: s.put_batch("t", [])),
     ],
@@ -243,3 +246,50 @@ def test_wrong_arguments(open_store, error, call):
     with pytest.raises(error):
         call(store)
     assert store.put("t", b"").phy_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        ("body must be bytes-like, not str; encode text with .encode()", lambda s: s.put("t", "text")),
+        ("body must be bytes-like, not str; encode text with .encode()", lambda s: s.put_async("t", "text")),
+        ("body must be bytes-like, not NoneType", lambda s: s.put("t", None)),
+        (
+            "keys must be str or a list of str, not bytes; decode them: keys.decode()",
+            lambda s: s.put("t", b"", keys=b"k"),
+        ),
+        (
+            "bodies must be a list of bytes-like objects, not one bytes; for one message call put()",
+            lambda s: s.put_many("t", b"abc"),
+        ),
+        (
+            "bodies must be a list of bytes-like objects, not one str; for one message call put()",
+            lambda s: s.put_many("t", "abc"),
+        ),
+        ("bodies must be a list of bytes-like objects, not int", lambda s: s.put_many("t", 5)),
+        (
+            "bodies[1] must be bytes-like, not str; encode text with .encode()",
+            lambda s: s.put_many("t", [b"x", "text"]),
+        ),
+        (
+            "messages must be a list of (flag, body, properties), not one bytes; for one message call put()",
+            lambda s: s.put_batch("t", b"abc"),
+        ),
+        ("messages[1] must be (flag, body, properties), not int", lambda s: s.put_batch("t", [(0, b"", None), 5])),
+        (
+            "the body in messages[0] must be bytes-like, not str; encode text with .encode()",
+            lambda s: s.put_batch("t", [(0, "text", None)]),
+        ),
+    ],
+)
+def test_the_error_names_the_argument(open_store, text, call):
+    with pytest.raises(TypeError, match=f"^{re.escape(text)}$"):
+        call(open_store())
+
+
+def test_a_late_body_that_is_text(open_store):
+    """put_many stores 1,024 messages at a time; the error says how many are stored."""
+    store = open_store()
+    with pytest.raises(TypeError, match=r"^bodies\[1500\] must be bytes-like, not str") as refused:
+        store.put_many("t", [b"x"] * 1500 + ["text"])
+    assert refused.value.count == store.max_offset("t", 0) == 1024

@@ -1,10 +1,14 @@
 """Scan: filters, ranges, Arrow consumers, threads, lifetimes."""
 
+import multiprocessing
+import pickle
 import re
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -253,3 +257,52 @@ def test_a_body_written_after_its_header(tmp_path, follow, errors):
     assert len(next(messages).body) == 3000
     writer.join()
     assert scan.report.damage == []
+
+
+# ------------------------------------------------------------------------------------------ other processes, pandas
+
+
+def is_long(message: rocketc.Message) -> bool:
+    return len(message.body) > 8
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"topics": [re.compile("ord.*")], "tags": "A", "columns": ["body"]},
+        {"queues": 1, "keys": ["k1", "k2"], "begin": 1010, "end": 1090},
+        {"where": is_long, "start": 2000, "stop": 9000},
+        {"offsets": {"orders": {0: (10, None)}}, "crc": "full", "unwrap": False, "errors": "skip"},
+    ],
+)
+def test_a_scan_is_pickled(tmp_path: Path, options: dict[str, Any]) -> None:
+    (tmp_path / f"{0:020d}").write_bytes(DATA)
+    for scan in (rocketc.scan(tmp_path, **options), rocketc.decode(memoryview(DATA), **options)):
+        there = pickle.loads(pickle.dumps(scan))
+        assert [m.phy_offset for m in there] == [m.phy_offset for m in scan]
+        assert there.describe() == scan.describe()
+        assert there.column_names == scan.column_names
+        assert there.report == scan.report
+    assert [m.body for m in pickle.loads(pickle.dumps(rocketc.decode(DATA)))] == [m.body for m in rocketc.decode(DATA)]
+
+
+def test_the_parts_of_a_scan_in_other_processes(tmp_path: Path) -> None:
+    (tmp_path / f"{0:020d}").write_bytes(DATA)
+    parts = rocketc.scan(tmp_path, topics="orders").by_file()
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert list(pool.map(rocketc.Scan.count, parts)) == [50]
+
+
+def test_a_scan_with_a_lambda_is_not_pickled() -> None:
+    with pytest.raises(Exception, match="lambda"):
+        pickle.dumps(rocketc.decode(DATA, where=lambda message: True))
+
+
+def test_an_array_of_messages_is_refused() -> None:
+    """pandas.DataFrame(scan) was one column of Message objects."""
+    pandas = pytest.importorskip("pandas", minversion="3")
+    with pytest.raises(TypeError, match=r"call scan\.to_arrow\(\)\.to_pandas\(\), or pandas\.DataFrame\.from_arrow"):
+        pandas.DataFrame(rocketc.decode(DATA))
+    assert len(rocketc.decode(DATA).to_arrow().to_pandas()) == len(RECORDS)
+    assert len(pandas.DataFrame.from_arrow(rocketc.decode(DATA))) == len(RECORDS)

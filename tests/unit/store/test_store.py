@@ -1,5 +1,7 @@
 """The life of a store: open, close, locks, forks, statistics. Its end with the process: test_store_end.py."""
 
+import asyncio
+import errno
 import gc
 import logging
 import os
@@ -17,6 +19,7 @@ from support.scripts import run_script
 
 import rocketc
 from rocketc.metrics import Watch
+from rocketc.store.futures import close_in_thread
 
 FILE = 1 << 16
 
@@ -54,13 +57,23 @@ def test_paths(tmp_path, monkeypatch):
         with pytest.raises(TypeError):
             rocketc.open(wrong)
     (tmp_path / "file").touch()
-    with pytest.raises(rocketc.StoreIOError):
-        rocketc.open(tmp_path / "file")
+    for path in (tmp_path / "file", tmp_path / "file" / "store"):
+        for read_only in (False, True):
+            with pytest.raises(rocketc.StoreIOError, match="this is a file, not a folder; give the store's root") as e:
+                rocketc.open(path, read_only=read_only)
+            assert (e.value.errno, e.value.filename) == (errno.ENOTDIR, str(tmp_path / "file"))
 
 
 def test_wrong_settings(tmp_path):
     with pytest.raises(TypeError, match="did you mean flush_interval_commit_log"):
         rocketc.open(tmp_path / "no", flush_interval=5)
+    for given, near in (("flsh", "flush"), ("lok", "lock"), ("readonly", "read_only"), ("confg", "config")):
+        with pytest.raises(TypeError, match=rf"^open\(\): unknown keyword {given}; did you mean {near}\?$"):
+            rocketc.open(tmp_path / "no", **{given: 5})
+    with pytest.raises(TypeError, match=r"^open\(\): unknown keyword qqqqqq$"):
+        rocketc.open(tmp_path / "no", qqqqqq=5)
+    with pytest.raises(TypeError, match=r"^open\(\): unknown keyword useABSLock; use its name use_abs_lock$"):
+        rocketc.open(tmp_path / "no", useABSLock=True)
     with pytest.raises(ValueError, match="flush"):
         rocketc.open(tmp_path / "no", flush="always")
     with pytest.raises(ValueError, match="lock"):
@@ -84,6 +97,61 @@ def test_rounds(tmp_path, lock, flush):
     items = oracle.walk_log(oracle.read_log(tmp_path / "commitlog"), crc="full")
     assert not oracle.damage(items)
     assert [m["storedBody"] for m in oracle.records(items) if m["topic"] == "t"] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_size_with_a_unit(tmp_path):
+    with rocketc.open(tmp_path / "store", mapped_file_size_commit_log="64KiB") as store:
+        store.put("orders", b"hello")
+        assert store.config.mapped_file_size_commit_log == FILE
+    assert os.path.getsize(tmp_path / "store" / "commitlog" / f"{0:020d}") == FILE
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_async_with(tmp_path, background):
+    async def main():
+        async with rocketc.open(tmp_path, mapped_file_size_commit_log=FILE, background=background) as store:
+            assert store.put("orders", b"hello").status.name == "PUT_OK"
+        assert store.closed
+        with pytest.raises(KeyError):
+            async with rocketc.open(tmp_path) as store:
+                raise KeyError
+        assert store.closed
+
+    asyncio.run(main())
+    assert bodies(tmp_path) == [b"hello"]
+
+
+def test_async_with_answers_the_puts_of_its_block(tmp_path):
+    async def main():
+        async with rocketc.open(tmp_path, flush="sync", mapped_file_size_commit_log=FILE) as store:
+            answers = [store.aput("orders", b"hello") for _ in range(3)]
+        return [put.queue_offset for put in await asyncio.gather(*answers)]
+
+    assert asyncio.run(main()) == [0, 1, 2]
+
+
+def test_closing_does_not_block_the_event_loop():
+    """A canceled task ends when close() has returned."""
+
+    async def main():
+        ended = []
+        release = threading.Event()
+
+        def close():
+            release.wait(10)
+            ended.append(True)
+
+        task = asyncio.create_task(close_in_thread(close))
+        await asyncio.sleep(0.01)  # would not return before close()
+        task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended == [True]
+
+    asyncio.run(main())
 
 
 def test_close_is_safe_twice(open_store):

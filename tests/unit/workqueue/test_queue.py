@@ -1,5 +1,6 @@
 """queue: rocketc.Queue used like a queue.Queue, in one process."""
 
+import asyncio
 import os
 import pickle
 import queue as python_queue
@@ -50,6 +51,43 @@ def test_an_item_is_pickled_as_bytes(open_queue):
 def test_a_queue_is_not_pickled(open_queue):
     with pytest.raises(TypeError, match="belongs to its process"):
         pickle.dumps(open_queue())
+
+
+def test_keywords(tmp_path):
+    """The fields of StoreConfig, and the keywords of open() that make sense for a queue."""
+    for given, near in (("flsh", "flush"), ("max_size", "maxsize"), ("max_mesage_size", "max_message_size")):
+        with pytest.raises(TypeError, match=rf"^Queue\(\): unknown keyword {given}; did you mean {near}\?$"):
+            Queue(tmp_path / "queue", **{given: 5})
+    with pytest.raises(TypeError, match=r"^Queue\(\): unknown keyword read_only"):
+        Queue(tmp_path / "queue", read_only=True)
+    assert not (tmp_path / "queue").exists()
+    with Queue(tmp_path / "queue", lock="spin", max_message_size="64KiB") as queue:
+        assert (queue.store.config.lock, queue.store.config.max_message_size) == ("spin", 1 << 16)
+        assert (queue.store.config.flush, queue.store.config.mapped_file_size_commit_log) == ("async", 64 << 20)
+
+
+def test_a_queue_keeps_the_settings_of_its_config(tmp_path):
+    config = rocketc.StoreConfig(flush_disk_type="SYNC_FLUSH", mapped_file_size_commit_log="1MiB")
+    with Queue(tmp_path / "queue", config=config) as queue:
+        assert (queue.store.config.flush, queue.store.config.mapped_file_size_commit_log) == ("sync", 1 << 20)
+    with Queue(tmp_path / "other", config=config, flush="async") as queue:
+        assert queue.store.config.flush == "async"
+
+
+def test_async_with(tmp_path):
+    async def main():
+        async with Queue(tmp_path / "queue", mapped_file_size_commit_log=1 << 20) as queue:
+            queue.put(b"work")
+        assert queue.closed
+
+    asyncio.run(main())
+    with Queue(tmp_path / "queue") as queue:
+        assert queue.get() == b"work"
+
+
+def test_an_item_that_is_text(open_queue):
+    with pytest.raises(TypeError, match=r"must be bytes-like, not str; encode text with \.encode\(\)$"):
+        open_queue().put("text")
 
 
 def test_an_empty_queue(open_queue):

@@ -1,0 +1,138 @@
+"""The keywords of open() and Queue that are fields of StoreConfig, for type checkers; sizes as text."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import Literal, TypedDict
+
+Flush = Literal["async", "sync"]
+Lock = Literal["reentrant", "spin", "adaptive"]
+Size = int | str  # bytes, or text such as "64MiB"
+StrPath = str | os.PathLike[str]
+
+_SIZE = re.compile(r"(\d{1,15})\s*(?:([kmgt])i?)?b?", re.ASCII)
+
+
+def parse_size(text: str) -> int:
+    """Return the number of bytes of a size with or without a unit, in any case; KB, MB, GB and TB are binary units too.
+
+    Raises ValueError if the text is not a size.
+
+    >>> parse_size("64MiB"), parse_size("128m"), parse_size("1 GB"), parse_size("4096")
+    (67108864, 134217728, 1073741824, 4096)
+    """
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError(f"{text!r} is not a number of bytes, nor a size such as '64MiB'")
+    return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return the end of an error message about an unknown name: the nearest of the known ones, or nothing.
+
+    >>> did_you_mean("flsh", ["flush", "lock"])
+    '; did you mean flush?'
+    """
+    from difflib import get_close_matches  # late: only an error needs it
+
+    names = list(names)
+    near = [known for known in names if known.startswith(name)] or get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+class ConfigFields(TypedDict, total=False):
+    """The fields of StoreConfig as keywords: docs and defaults are there. A test compares the two."""
+
+    store_path_root_dir: StrPath | None
+    store_path_commit_log: StrPath | None
+    read_only_commit_log_store_paths: StrPath | None
+
+    mapped_file_size_commit_log: Size
+    warm_maped_file_enable: bool
+    flush_least_pages_when_warm_maped_file: int
+    data_read_ahead_enable: bool
+    prepare: Literal["auto", "allocate", "populate", "write"]
+    lock_files_in_memory: bool
+
+    recovery: Literal["keep", "java"]
+    check_crc_on_recover: bool
+
+    flush_disk_type: Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
+    flush_interval_commit_log: int
+    flush_commit_log_timed: bool
+    flush_commit_log_least_pages: int
+    flush_commit_log_thorough_interval: int
+    wake_flush_when_put_message: bool
+    sync_flush_timeout: int
+
+    transient_store_pool_enable: bool
+    transient_store_pool_size: int
+    fast_fail_if_no_buffer_in_store_pool: bool
+    commit_interval_commit_log: int
+    commit_commit_log_least_pages: int
+    commit_commit_log_thorough_interval: int
+    wake_commit_when_put_message: bool
+
+    use_reentrant_lock_when_put_message: bool
+    use_abs_lock: bool
+    spin_lock_collision_retreat_optimal_degree: int
+    topic_queue_lock_num: int
+    os_page_cache_busy_time_out_mills: int
+
+    max_message_size: Size
+    auto_message_version_on_topic_len: bool
+    check_before_put_message: bool
+    enabled_append_prop_crc: bool
+    force_verify_prop_crc: bool
+    duplication_enable: bool
+    broker_role: Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
+    store_host: tuple[str, int]
+
+    delete_when: str
+    file_reserved_time: int
+    delete_file_batch_max: int
+    clean_resource_interval: int
+    delete_commit_log_files_interval: int
+    delete_consume_queue_files_interval: int
+    redelete_hanged_file_interval: int
+    destroy_maped_file_interval_forcibly: int
+    clean_file_forcibly_enable: bool
+    disk_max_used_space_ratio: int
+    disk_space_clean_forcibly_ratio: int
+    disk_space_warning_level_ratio: int
+    replicas_per_disk_partition: int
+    logical_disk_space_clean_forcibly_threshold: float
+
+    auto_create_topic_enable: bool
+    default_topic_queue_nums: int
+
+    mapped_file_size_consume_queue: Size
+    mapper_file_size_batch_consume_queue: Size
+    flush_interval_consume_queue: int
+    flush_consume_queue_least_pages: int
+    flush_consume_queue_thorough_interval: int
+    read_un_committed: bool
+    hold_readers: bool
+    message_delay_level: str
+    enable_lmq: bool
+    enable_multi_dispatch: bool
+
+    max_transfer_bytes_on_message_in_memory: Size
+    max_transfer_count_on_message_in_memory: int
+    max_transfer_bytes_on_message_in_disk: Size
+    max_transfer_count_on_message_in_disk: int
+    access_message_in_memory_max_ratio: int
+    max_filter_message_size: Size
+    travel_cq_file_num_when_get_message: int
+    offset_check_in_slave: bool
+
+    message_index_enable: bool
+    message_index_safe: bool
+    max_hash_slot_num: int
+    max_index_num: int
+
+    enable_consume_queue_ext: bool
+    mapped_file_size_consume_queue_ext: Size
+    bit_map_length_consume_queue_ext: int
