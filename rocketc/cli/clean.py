@@ -19,9 +19,8 @@ from rocketc.store.cleaning import Cleaner, CleanReport, LogOnDisk, sync_system
 
 
 @command(
-    "rocketc clean /data/store --older-than 7d --dry-run",
     "rocketc clean /data/store --older-than 7d --yes",
-    "rocketc clean /data/store --as-broker --conf broker.conf",
+    "rocketc clean /data/store --dry-run --as-broker --conf broker.conf",
 )
 @click.argument("store", type=click.Path())
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would be deleted, and why; delete nothing.")
