@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import click
 
 from rocketc.cli.arguments import JAVA_INT_MAX, read_conf, refuse_a_log
-from rocketc.cli.output import command, note, print_result
+from rocketc.cli.output import can_ask, command, confirm, has_color, note, print_result
 from rocketc.cli.times import Age
 from rocketc.config import StoreConfig
 from rocketc.derived.queue_files import IndexOnDisk, QueuesOnDisk
 from rocketc.files.lock_file import StoreLock
-from rocketc.report.summaries import draw_clean
-from rocketc.store.cleaning import Cleaner, LogOnDisk, sync_system
+from rocketc.report.summaries import clean_total, draw_clean
+from rocketc.store.cleaning import Cleaner, CleanReport, LogOnDisk, sync_system
 
 
 @command(
-    "rocketc clean /data/store --older-than 7d --dry-run", "rocketc clean /data/store --as-broker --conf broker.conf"
+    "rocketc clean /data/store --older-than 7d --yes",
+    "rocketc clean /data/store --dry-run --as-broker --conf broker.conf",
 )
 @click.argument("store", type=click.Path())
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would be deleted, and why; delete nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Delete without a question. A script without a terminal needs it.")
 @click.option(
     "--older-than", type=Age(), metavar="AGE",
     help="Delete log files that were last changed longer ago than AGE: 90m, 72h, 7d. Default: fileReservedTime, 72h.",
@@ -33,15 +36,27 @@ from rocketc.store.cleaning import Cleaner, LogOnDisk, sync_system
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print the report as one JSON object; times in ms.")
 @click.option("--all", "every", is_flag=True, help="Show every file in the table.")
 def clean(
-    store: str, dry_run: bool, older_than: int | None, as_broker: bool, conf: str | None, as_json: bool, every: bool
+    store: str,
+    dry_run: bool,
+    yes: bool,
+    older_than: int | None,
+    as_broker: bool,
+    conf: str | None,
+    as_json: bool,
+    every: bool,
 ) -> int:
     """Delete the oldest files of a store's commit log, then the consume queue and index files that only refer to them.
 
-    With --dry-run, only show which files would be deleted, and why; this also works while a broker runs on the store.
+    On a terminal, the command first shows which files would be deleted, and why, and asks. With --yes, it deletes
+    without a question. If there is no terminal, it deletes nothing without --yes, and the exit code is 2.
+
+    With --dry-run, it only shows the files, also with --yes; this also works while a broker runs on the store.
 
     Files are deleted from the first one on, up to the first file that is young enough to keep. The last file always
     stays. Except for --dry-run, no broker may run on the store. A store that was not closed does not have to be
     recovered first, and no free disk space is needed.
+
+    The exit code is 1 if the answer is not yes, or if there is no log.
     """
     if as_broker and older_than is not None:
         raise click.UsageError("--older-than and --as-broker exclude each other")
@@ -55,20 +70,31 @@ def clean(
     start, before = int(os.path.basename(log.files[0])), len(log.files)
     how: dict[str, Any] = {} if as_broker else {"asked": True, "expired_ms": older_than}
     settle = sync_system if os.path.exists(os.path.join(root, "abort")) else None
+
     cleaner = Cleaner(log, config, root=root, queues=QueuesOnDisk(root), index=IndexOnDisk(root), settle=settle)
+
+    def draw(report: CleanReport, color: bool) -> str:
+        return draw_clean(store, report, before, start, color, every, as_broker)
+
     if dry_run:
         report = cleaner.plan(**how)
+    elif not yes and not can_ask():
+        raise click.UsageError("nothing is deleted without a terminal for the question; add --yes, or --dry-run")
     else:
-        lock = StoreLock(root)
+        lock = StoreLock(root)  # held during the question, so that the answer is about these files
         try:
+            if not yes:
+                plan = cleaner.plan(**how)
+                if plan.deleted:
+                    sys.stderr.write(draw(plan, has_color(sys.stderr)))
+                    if not confirm(f"delete {clean_total(plan)}?"):
+                        note("nothing deleted")
+                        return 1
+                how["now"], log.limit = plan.now, plan.log_files  # no more than was shown, even if the disk fills up
             report = cleaner.run(detailed=True, **how)
         finally:
             lock.release()
-    print_result(
-        as_json,
-        lambda: {"path": store, **report.to_dict()},
-        lambda color: draw_clean(store, report, before, start, color, every, as_broker),
-    )
+    print_result(as_json, lambda: {"path": store, **report.to_dict()}, lambda color: draw(report, color))
     return 0
 
 

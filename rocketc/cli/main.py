@@ -20,7 +20,7 @@ COMMANDS = {
     "put": "Put lines, files or JSON Lines into a store.",
     "rebuild": "Rebuild the consume queues and the index from the log.",
     "salvage": "Copy all valid messages of a damaged store to a new one.",
-    "clean": "Delete old log files, or show what would be deleted.",
+    "clean": "Show which old log files would be deleted, ask, delete.",
     "bench": "Compare a store with this machine's memory and disk.",
     "decode-id": "Show the fields of a message id.",
     "completion": "Print the shell completion script.",

@@ -36,6 +36,25 @@ def note(text: str) -> None:
         sys.stderr.flush()
 
 
+def can_ask() -> bool:
+    """Return True if a user at a terminal sees stderr and can answer on stdin."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def confirm(question: str) -> bool:
+    """Ask on stderr, and return True if the answer on stdin is y or yes. Call it only if can_ask()."""
+    sys.stderr.write(f"rocketc: {visible(question)} [y/N] ")
+    sys.stderr.flush()
+    answer = ""
+    try:
+        answer = sys.stdin.readline()
+    finally:
+        if not answer.endswith("\n"):  # Ctrl-C or Ctrl-D: the next line begins at the left
+            sys.stderr.write("\n")
+            sys.stderr.flush()
+    return answer.strip().lower() in ("y", "yes")
+
+
 class Out:
     """Stdout for results. Bytes are written in blocks, or at once on a terminal or if `live`. Leaving it flushes."""
 

@@ -24,6 +24,7 @@ from rocketc.config_fields import Flush
 from rocketc.errors import ClosedError, IllegalMessageError, RocketcError, StoreFullError, StoreIOError
 from rocketc.jobs.progress import no_progress
 from rocketc.report.text import many, plain, show_size
+from rocketc.store.cleaning import LogOnDisk
 
 if TYPE_CHECKING:
     from rocketc.log._put_result import PutResult
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _MAYBE_LOST = "the last messages may not be durable"
 _JSON_GROWTH = 7  # a byte of a body takes up to six bytes in JSON, and 4/3 bytes in base64
 _PARTS = {"commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock"}  # a store has one of these
+_OF_OTHERS = {"config", "index"}  # folders of other programs are called so too: they do not show that a store is there
 
 
 class Property(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -77,6 +79,7 @@ class Property(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     help="Recovery of a damaged log: keep all valid records, or cut the log where RocketMQ does. Default: keep.",
 )
 @click.option("--file-size", type=Size(), metavar="SIZE", help="Size of each file of a new commit log. Default: 1GiB.")
+@click.option("--no-create", is_flag=True, help="If no store is at the path, do not create one; the exit code is 2.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print a summary as one JSON object on stdout.")
 def put(
     store: str,
@@ -92,9 +95,12 @@ def put(
     conf: str | None,
     recovery: str | None,
     file_size: int | None,
+    no_create: bool,
     as_json: bool,
 ) -> int:
     """Put messages into a store: each line of FILE, or of stdin, is a message. A new store is created if none exists.
+
+    The path of a new store is printed on stderr. With --no-create, a path without a store is wrong usage.
 
     No broker may run on the store. The messages that the summary counts are stored, also after Ctrl-C, an error, or a
     line that is not a message. The exit code is then 130 or 1; continue with the lines after those messages. After
@@ -106,8 +112,11 @@ def put(
         raise click.UsageError("--queue and --queues exclude each other")
     if topic is None and form != "jsonl":
         raise click.UsageError("give the topic: -t TOPIC")
-    _check_place(store)
+    names = _check_place(store)
     settings = _settings(conf, flush, recovery, file_size)
+    is_new = not names & (_PARTS - _OF_OTHERS) and not _has_log(store, settings.get("config"))
+    if is_new and no_create:
+        raise click.UsageError(f"{store} is not a store; check the path, or create a store there without --no-create")
     if form == "jsonl":
         settings["check_before_put_message"] = False  # a message from another store may have a longer topic
     given: dict[str, Any] = {} if topic is None else {"topic": topic}
@@ -119,7 +128,7 @@ def put(
         given["queue_id"] = queue
     turns = None if queues is None else cycle(range(queues))
     inputs = file or ("-",)
-    done = _put(store, inputs, settings, _How(form or "lines", given, texts, turns))
+    done = _put(store, inputs, settings, _How(form or "lines", given, texts, turns), is_new)
     if as_json:
         with Out() as out:
             out.json(done.summary(store))
@@ -181,8 +190,11 @@ class _Done:
         return f"{many(self.messages, 'message')} put into {store}: {size}; offsets {self.first} to {self.end}"
 
 
-def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How) -> _Done:
-    """Put the messages of the inputs, until their end, a signal or an error, which is reported on stderr."""
+def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How, is_new: bool) -> _Done:
+    """Put the messages of the inputs, until their end, a signal or an error, which is reported on stderr.
+
+    is_new  no store was at the path: report the new one before its first message
+    """
     from rocketc.store.opening import open as open_store  # a slow import
 
     done = _Done()
@@ -198,6 +210,8 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How)
                 # One flush for all messages of a read is as safe as one flush per message.
                 target = open_store(store, **{**settings, "flush": "async"})
             with target:
+                if is_new:
+                    note(f"new store: {os.path.abspath(store)}")
                 try:
                     longest = target.config.max_message_size * (_JSON_GROWTH if how.form == "jsonl" else 1)
                     for block in (whole if how.form == "whole" else lines)(inputs, longest, stop.waiting):
@@ -278,20 +292,31 @@ def _error_text(error: RocketcError) -> str:
     return f"the disk is full: {plain(error)}" if isinstance(error, StoreFullError) else plain(error)
 
 
-def _check_place(store: str) -> None:
-    """Raise UsageError for a folder or file that is not a store, so that no store is created there by mistake."""
+def _check_place(store: str) -> set[str]:
+    """Return the names in the folder, or set() if it does not exist.
+
+    Raises UsageError for a folder or file that is not a store, so that no store is created there by mistake.
+    """
     if not os.path.lexists(store):
-        return
+        return set()
     try:
         names = set(os.listdir(store))
     except NotADirectoryError:
         raise click.UsageError(f"{store} is not a folder; give the store first, then the files") from None
     except OSError as error:
         raise StoreIOError(error.errno, error.strerror, store) from None
-    if not names - {"lost+found"} or names & _PARTS:
-        return
-    refuse_a_log(store, names)
-    raise click.UsageError(f"{store} is not a store, and not empty")
+    if names - {"lost+found"} and not names & _PARTS:
+        refuse_a_log(store, names)
+        raise click.UsageError(f"{store} is not a store, and not empty")
+    return names
+
+
+def _has_log(store: str, config: StoreConfig | None) -> bool:
+    """Return True if the log of a store is in the folders that its broker.conf names."""
+    if config is None:
+        return False
+    log = LogOnDisk(config.commit_log_paths(os.path.abspath(store)), config.read_only_paths)
+    return bool(log.files)
 
 
 def _settings(conf: str | None, flush: Flush | None, recovery: str | None, file_size: int | None) -> dict[str, Any]:

@@ -243,11 +243,8 @@ def clean_lines(
             because = because.replace(os.path.join(os.path.abspath(store), ""), "")
         yield "why now", because or "there is no reason", ""
     verb = "would go" if report.dry else "deleted"
-    others = len(report.deleted) - report.log_files
     if report.deleted:
-        tail = f", and {others} of queues and index" if others else ""
-        text = f"{many(report.log_files, 'file')} of the log{tail}: {show_size(report.size)}"
-        yield verb, text, "yellow" if report.dry else "green"
+        yield verb, clean_total(report), "yellow" if report.dry else "green"
     else:
         yield verb, "nothing", ""
     if report.kept is not None:
@@ -258,6 +255,13 @@ def clean_lines(
 
 def _share_text(share: float) -> str:
     return "not found" if share < 0 else f"{100 * share:.0f} %"
+
+
+def clean_total(report: CleanReport) -> str:
+    """Return how many files were deleted, or would be, and their size."""
+    others = len(report.deleted) - report.log_files
+    tail = f", and {others} of queues and index" if others else ""
+    return f"{many(report.log_files, 'file')} of the log{tail}: {show_size(report.size)}"
 
 
 def clean_table(store: str | None, report: CleanReport, every: bool) -> Table:

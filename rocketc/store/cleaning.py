@@ -49,6 +49,7 @@ class LogOnDisk:
 
     folders    folders of the log
     read_only  more folders of the log; their files are never deleted
+    The attribute `limit` is the most files that delete_expired() deletes from now on; None: no limit.
 
     >>> import tempfile
     >>> LogOnDisk([tempfile.mkdtemp()]).files
@@ -57,6 +58,7 @@ class LogOnDisk:
 
     def __init__(self, folders: Iterable[str], read_only: Iterable[str] = ()) -> None:
         self._read_only = list(read_only)
+        self.limit: int | None = None
         found = []
         for folder in [*folders, *self._read_only]:
             with errors_named(folder), suppress(FileNotFoundError):
@@ -78,7 +80,7 @@ class LogOnDisk:
         Stops at the first file that is younger, or is in a read-only folder. Raises StoreIOError.
         """
         deleted = 0
-        while len(self.files) > 1 and deleted < batch:
+        while len(self.files) > 1 and deleted < batch and self.limit != 0:
             path = self.files[0]
             with errors_named(path):
                 changed = os.stat(path).st_mtime_ns // 1_000_000
@@ -89,6 +91,8 @@ class LogOnDisk:
             sync_folder(folder)
             self.files.pop(0)
             deleted += 1
+            if self.limit is not None:
+                self.limit -= 1
         return deleted
 
 

@@ -194,7 +194,7 @@ def test_a_table_killed_at_every_call(zygote, memory_path, before):
 def test_cleaning_killed_at_every_call(zygote, memory_path):
     """The log has all records of its consume queues and index, without a gap; the next run ends the cleaning."""
     stores.unpack("v533-broker", memory_path)
-    options = {"options": ["--older-than", "0s", "--json"]}
+    options = {"options": ["--yes", "--older-than", "0s", "--json"]}
     made = memory_path / "v533-broker"
 
     def lay(name: str) -> Path:

@@ -59,7 +59,7 @@ def test_rocketmq_continues_after_the_clean_command(peer, tmp_path):
     for path in logs[:3]:
         os.utime(path, (time.time() - 7200, time.time() - 7200))
     before = derived(root)
-    done = rocketc_command("clean", root, "--older-than", "1h", "--json")
+    done = rocketc_command("clean", root, "--yes", "--older-than", "1h", "--json")
     assert done.returncode == 0, done.stderr
     deleted = json.loads(done.stdout)["deleted"]
     assert {one["kind"] for one in deleted} == {"commitlog", "consumequeue", "index"}

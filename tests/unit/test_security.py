@@ -295,7 +295,7 @@ def test_deletions_follow_no_links(tmp_path, at, then):
     elif then == "clean closed":
         for path in (root / "commitlog").iterdir():
             os.utime(path, (1, 1))
-        done = command.rocketc("clean", root, "--older-than", "1h")
+        done = command.rocketc("clean", root, "--yes", "--older-than", "1h")
         assert (done.returncode, len(list((root / "commitlog").iterdir()))) == (0, 1), done.stderr
     elif then == "rebuild":
         rocketc.rebuild(root)

@@ -1,18 +1,21 @@
 """rocketc clean as users run it: the plan and its reasons, the deleted files, and the refused calls."""
 
+import fcntl
 import json
 import os
+import pty
 import re
 import shutil
 import struct
 import subprocess
 import sys
+import termios
 import time
 from functools import partial
 
 import pytest
 from support import stores
-from support.command import environment
+from support.command import environment, start
 
 import rocketc as library
 from rocketc.files.lock_file import StoreLock
@@ -134,7 +137,7 @@ def test_files_of_a_killed_writer_are_flushed_before_files_are_deleted(store, ca
     seen = []
     monkeypatch.setattr(os, "sync", lambda: seen.append(files(root)))
     before = files(root)
-    assert call("s", "--older-than", "72h")[0] == 0
+    assert call("s", "--yes", "--older-than", "72h")[0] == 0
     assert files(root) == before[2:]
     assert seen == ([before] if crashed else [])
 
@@ -143,7 +146,7 @@ def test_files_of_a_killed_writer_are_flushed_before_files_are_deleted(store, ca
 def test_files_are_deleted_and_the_store_stays_usable(call, store):
     root = store(100, 90, 80, 2, 1)
     messages = list(library.scan(root))
-    code, out, err = call("s")
+    code, out, err = call("s", "--yes")
     assert (code, err) == (0, "")
     assert files(root) == [f"{3 * SIZE:020d}", f"{4 * SIZE:020d}"]
     assert "deleted  3 files of the log" in out
@@ -159,7 +162,7 @@ def test_queues_and_index_of_a_broker_are_cleaned(call, tmp_path, name):
     root = stores.unpack(name, tmp_path).path
     sizes = {os.path.getsize(root / "commitlog" / one) for one in files(root)}
     plan = json.loads(call(root, "-n", "--older-than", "0s", "--json")[1])
-    code, out, err = call(root, "--older-than", "0s", "--json")
+    code, out, err = call(root, "--yes", "--older-than", "0s", "--json")
     done = json.loads(out)
     assert (code, err) == (0, "")
     for changing in ("now", "disks", "dry", "because"):
@@ -178,17 +181,17 @@ def test_queues_and_index_of_a_broker_are_cleaned(call, tmp_path, name):
             assert max(at for (at,) in struct.iter_unpack(f">q{unit - 8}x", path.read_bytes())) >= least
     for path in sorted((root / "index").iterdir())[:-1]:
         assert struct.unpack_from(">q", path.read_bytes(), 24)[0] >= least
-    assert json.loads(call(root, "--older-than", "0s", "--json")[1])["deleted"] == []
+    assert json.loads(call(root, "--yes", "--older-than", "0s", "--json")[1])["deleted"] == []
 
 
 def test_the_plan_equals_the_deletions(call, store):
     store(100, 90, 80, 2, 1)
     plan = json.loads(call("s", "-n", "--json")[1])
-    done = json.loads(call("s", "--json")[1])
+    done = json.loads(call("s", "--yes", "--json")[1])
     assert [one["path"] for one in plan["deleted"]] == [one["path"] for one in done["deleted"]]
     assert done["dry"] is False
     assert not any(os.path.exists(one["path"]) for one in plan["deleted"])
-    assert json.loads(call("s", "--json")[1])["deleted"] == []
+    assert json.loads(call("s", "--yes", "--json")[1])["deleted"] == []
 
 
 def test_files_in_read_only_folders_stay(call, store, tmp_path):
@@ -197,7 +200,7 @@ def test_files_in_read_only_folders_stay(call, store, tmp_path):
     for name in files(root)[:2]:
         shutil.move(root / "commitlog" / name, tmp_path / "old" / name)
     (tmp_path / "broker.conf").write_text(f"readOnlyCommitLogStorePaths={tmp_path}/old\n")
-    code, out, _ = call("s", "--conf", "broker.conf")
+    code, out, _ = call("s", "--yes", "--conf", "broker.conf")
     assert code == 0 and "deleted  nothing" in out and "in a read-only folder" in " ".join(out.split())
     assert len(os.listdir(tmp_path / "old")) == 2
 
@@ -210,20 +213,20 @@ def test_a_file_that_cannot_be_deleted(call, store, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", refused)
-        code, out, err = call("s")
+        code, out, err = call("s", "--yes")
     assert (code, out) == (1, "") and f"{root}/commitlog/{0:020d}: Operation not permitted" in err
-    assert call("s")[0] == 0  # the lock was released
+    assert call("s", "--yes")[0] == 0  # the lock was released
 
 
 def test_more_than_a_broker_deletes_in_a_run(call, store):
     root = store(*[100] * 25, 1)
-    code, _, _ = call("s")
+    code, _, _ = call("s", "--yes")
     assert code == 0 and files(root)[0] == f"{25 * SIZE:020d}"
 
 
 def test_the_last_file_stays_whatever_its_age(call, store):
     root = store(500, 500)
-    code, out, _ = call("s", "--older-than", "1h")
+    code, out, _ = call("s", "--yes", "--older-than", "1h")
     assert code == 0 and files(root)[0] == f"{SIZE:020d}" and "it is the last one" in " ".join(out.split())
 
 
@@ -238,11 +241,128 @@ def test_a_full_disk(tmp_path, store, options):
         "from rocketc.cli.main import main\n"
         "main(sys.argv[1:])\n"
     )
-    command = [sys.executable, "-c", code, "clean", str(root), *options]
+    command = [sys.executable, "-c", code, "clean", str(root), "--yes", *options]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(COLUMNS="100"))
     assert (done.returncode, done.stderr) == (0, "")
     assert "commitlog 95 %" in " ".join(done.stdout.split())
     assert len(files(root)) == (1 if options else 2)
+
+
+# ---------------------------------------------------------------- the question
+def answered(answer, *args, meanwhile=lambda: None, **options):
+    """Run `rocketc clean ARGS` on a terminal and type the answer to its question, if it asks.
+
+    Return its exit code, what the terminal got, and stdout if `options` make it a pipe.
+    """
+    ours, its = pty.openpty()
+
+    def own_terminal():  # so that Ctrl-C becomes a signal
+        os.setsid()
+        fcntl.ioctl(its, termios.TIOCSCTTY, 0)
+
+    options = {"stdin": its, "stdout": its, "stderr": its, "preexec_fn": own_terminal, "pass_fds": [its]} | options
+    process = start("clean", *args, env={"COLUMNS": "100", "NO_COLOR": "1"}, **options)
+    os.close(its)
+    told = b""
+    try:
+        while part := os.read(ours, 1 << 16):
+            told += part
+            if answer and b" [y/N] " in told:
+                meanwhile()
+                os.write(ours, answer)
+                answer = b""
+    except OSError:  # EIO: the other end is closed
+        pass
+    os.close(ours)
+    out = process.communicate(timeout=60)[0]
+    return process.returncode, told.decode().replace("\r\n", "\n"), out
+
+
+@pytest.mark.parametrize("answer", ["y", "Y", "yes", " Yes "])
+def test_on_a_terminal_the_files_are_shown_and_deleted_after_yes(store, answer):
+    root = store(100, 90, 80, 2, 1)
+    code, text, _ = answered(f"{answer}\n".encode(), root)
+    assert code == 0 and files(root) == [f"{3 * SIZE:020d}", f"{4 * SIZE:020d}"], text
+    plan, question, report = re.split(r"(rocketc: delete .*)\n", text)
+    assert "would go  3 files of the log" in plan and f"commitlog/{2 * SIZE:020d}" in plan
+    total = re.search(r"would go  (.*)\n", plan)[1]
+    assert question == f"rocketc: delete {total}? [y/N] {answer}"
+    assert f"deleted  {total}\n" in report
+
+
+@pytest.mark.parametrize("answer", [b"\n", b"n\n", b"no\n", b"yn\n", b"\x04"], ids=repr)
+def test_any_other_answer_deletes_nothing(store, answer):
+    root = store(100, 90, 1)
+    before = everything(root)
+    code, text, _ = answered(answer, root)
+    assert code == 1 and text.endswith("\nrocketc: nothing deleted\n"), text
+    assert everything(root) == before | {"lock": b"lock"}
+    StoreLock(root).release()
+
+
+def test_ctrl_c_at_the_question(store):
+    root = store(100, 90, 1)
+    before = everything(root)
+    code, text, _ = answered(b"\x03", root)
+    assert code == 130 and text.endswith("[y/N] ^C\n"), text
+    assert everything(root) == before | {"lock": b"lock"}
+
+
+def test_json_after_the_question(store):
+    """Plan and question are on stderr, so stdout is one object."""
+    root = store(100, 90, 1)
+    code, text, out = answered(b"y\n", root, "--json", stdout=subprocess.PIPE)
+    assert code == 0 and "would go  2 files of the log" in text
+    assert json.loads(out)["dry"] is False and len(files(root)) == 1
+
+
+def test_only_the_files_that_were_shown_are_deleted(store):
+    """A file that becomes old during the question stays."""
+    root = store(100, 90, 2, 1)
+    code, text, _ = answered(b"y\n", root, meanwhile=lambda: age(root, 100, 90, 80, 1))
+    assert code == 0 and "delete 2 files" in text and files(root)[0] == f"{2 * SIZE:020d}"
+
+
+def test_no_writer_can_start_during_the_question(store):
+    root = store(100, 90, 1)
+
+    def meanwhile():
+        with pytest.raises(library.StoreLockedError):
+            StoreLock(root)
+
+    assert answered(b"y\n", root, meanwhile=meanwhile)[0] == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--yes",)])
+def test_no_question_with_yes_or_if_nothing_would_go(store, options):
+    root = store(100, 90, 1) if options else store(3, 1)
+    code, text, _ = answered(b"", root, *options)
+    assert code == 0 and "[y/N]" not in text and ("deleted  2 files" if options else "deleted  nothing") in text
+
+
+@pytest.mark.parametrize("options", [{"stdin": subprocess.DEVNULL}, {"stderr": subprocess.DEVNULL}], ids=str)
+def test_without_a_terminal_to_ask_nothing_is_deleted(store, options):
+    root = store(100, 90, 1)
+    before = everything(root)
+    code, text, _ = answered(b"", root, **options)
+    assert code == 2 and everything(root) == before and "[y/N]" not in text
+
+
+def test_a_script_learns_what_to_add(call, store):
+    root = store(100, 90, 1)
+    before = everything(root)
+    error = (
+        "nothing is deleted without a terminal for the question; add --yes, or --dry-run; see `rocketc clean --help`"
+    )
+    assert call("s") == call("s", "--json") == (2, "", f"rocketc clean: {error}\n")
+    assert everything(root) == before
+
+
+def test_a_dry_run_deletes_nothing_even_with_yes(call, store):
+    root = store(100, 90, 1)
+    before = everything(root)
+    code, out, _ = call("s", "--dry-run", "--yes")
+    assert code == 0 and "would go  2 files" in out and everything(root) == before
 
 
 # ---------------------------------------------------------------- refused calls
@@ -250,7 +370,7 @@ def test_a_store_with_a_running_writer(call, store):
     root = store(100, 1)
     before = everything(root)
     lock = StoreLock(root)
-    code, out, err = call("s")
+    code, out, err = call("s", "--yes")
     lock.release()
     assert (code, out) == (1, "") and "is open for writing already" in err
     assert everything(root) == before

@@ -24,19 +24,24 @@ from rocketc.cli.put_input import BLOCK_BYTES, lines, message_of, whole
 from rocketc.errors import IllegalMessageError
 from rocketc.files.lock_file import AbortFile, StoreLock
 
+NEW = r"^rocketc: new store: /.*\n"
 SMALL = ("--file-size", "64KiB")  # per log file
 
 
 @pytest.fixture
 def call(run, monkeypatch, tmp_path):
-    """call(*args, stdin=b""): run the command in this process, in its own folder. Return exit code, stdout, stderr."""
+    """call(*args, stdin=b""): run the command in this process, in its own folder. Return exit code, stdout, stderr.
+
+    The line on stderr about a new store is removed, unless `keep_new` is true.
+    """
     monkeypatch.chdir(tmp_path)
 
-    def put(*args, stdin=b""):
+    def put(*args, stdin=b"", keep_new=False):
         (tmp_path / "stdin").write_bytes(stdin)
         with open(tmp_path / "stdin", "rb") as file:
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
-            return run("put", *args)
+            code, out, err = run("put", *args)
+        return code, out, err if keep_new else re.sub(NEW, "", err, count=1, flags=re.MULTILINE)
 
     return put
 
@@ -434,6 +439,72 @@ def test_a_store_that_rocketmq_wrote(call, golden, tmp_path):
     assert (last.topic, last.body, last.queue_offset) == ("new", b"x", 0)
 
 
+# ---------------------------------------------------------------- new stores
+def test_a_new_store_is_announced_once(call, tmp_path):
+    """With its full path, before its first message; `..` and links are the user's."""
+    (tmp_path / "here").mkdir()
+    code, out, err = call("here/../s", "-t", "t", *SMALL, stdin=b"x\n", keep_new=True)
+    assert (code, out) == (0, "")
+    assert err.splitlines()[0] == f"rocketc: new store: {tmp_path}/s" and "1 message put into" in err.splitlines()[1]
+    code, out, err = call("s", "-t", "t", stdin=b"x\n", keep_new=True)
+    assert code == 0 and "new store" not in err and err.count("\n") == 1
+
+
+def test_a_new_store_is_announced_before_the_input_is_read(tmp_path):
+    with start("put", tmp_path / "s", "-t", "t", *SMALL, stdin=subprocess.PIPE) as process:
+        assert process.stderr.readline().decode() == f"rocketc: new store: {tmp_path}/s\n"
+        process.stdin.write(b"x\n")
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+    assert bodies(tmp_path / "s") == [b"x"]
+
+
+def test_the_announcement_is_not_on_stdout(call):
+    code, out, err = call("s", "-t", "t", "--json", *SMALL, stdin=b"x\n", keep_new=True)
+    assert code == 0 and json.loads(out)["messages"] == 1 and re.fullmatch(NEW, err)
+
+
+def test_a_store_that_cannot_be_created_is_not_announced(call, tmp_path):
+    (tmp_path / "file").touch()
+    code, _, err = call("file/s", "-t", "t", *SMALL, stdin=b"x\n", keep_new=True)
+    assert code != 0 and "new store" not in err
+
+
+@pytest.mark.parametrize("names", [None, [], ["lost+found"], ["config"], ["config", "index", "src"]], ids=str)
+def test_no_create_refuses_a_path_without_a_store(call, tmp_path, names):
+    """Folders `config` and `index` alone are not a store: other programs have such folders."""
+    for name in names or ():
+        (tmp_path / "s" / name).mkdir(parents=True)
+    if names == []:
+        (tmp_path / "s").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = call("s", "-t", "t", "--no-create", *SMALL, stdin=b"x\n", keep_new=True)
+    assert (code, out) == (2, "")
+    what = "s is not a store; check the path, or create a store there without --no-create"
+    assert err == f"rocketc put: {what}; see `rocketc put --help`\n"
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.name != "stdin"] == before
+    code, _, err = call("s", "-t", "t", *SMALL, stdin=b"x\n", keep_new=True)
+    assert code == 0 and err.startswith(f"rocketc: new store: {tmp_path}/s\n")
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_no_create_puts_into_an_existing_store(call, tmp_path, killed):
+    call("s", "-t", "t", *SMALL, stdin=b"x\n")
+    if killed:
+        AbortFile(tmp_path / "s").create()
+    code, _, err = call("s", "-t", "t", "--no-create", stdin=b"y\n", keep_new=True)
+    assert code == 0 and "new store" not in err and bodies("s") == [b"x", b"y"]
+
+
+def test_a_store_whose_log_is_elsewhere_is_not_new(call, tmp_path):
+    (tmp_path / "broker.conf").write_text(f"storePathCommitLog={tmp_path}/log\nmappedFileSizeCommitLog=65536\n")
+    args = ("s", "-t", "t", "--conf", "broker.conf")
+    assert re.match(NEW, call(*args, stdin=b"x\n", keep_new=True)[2])
+    shutil.rmtree(tmp_path / "s")
+    code, _, err = call(*args, "--no-create", stdin=b"y\n", keep_new=True)
+    assert code == 0 and "new store" not in err and bodies("log") == [b"x", b"y"]
+
+
 # ---------------------------------------------------------------- how it ends
 def test_locked_by_another_process(call, tmp_path):
     (tmp_path / "s").mkdir()
@@ -460,7 +531,7 @@ def test_a_signal_while_put_waits_for_input(tmp_path, number, flush):
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert err.startswith(b"rocketc: 2 messages put into ") and err.count(b"\n") == 1
+    assert re.match(NEW.encode() + b"rocketc: 2 messages put into ", err) and err.count(b"\n") == 2
     assert bodies(store) == [b"a", b"b"] and not AbortFile(store).exists()
 
 
@@ -553,7 +624,7 @@ def test_a_closed_pipe(tmp_path):
         process.stdout.close()
         process.stdin.write(b"a\n")
         process.stdin.close()
-        assert process.stderr.read() == b""
+        assert process.stderr.read().decode() == f"rocketc: new store: {store}\n"
         assert process.wait(timeout=60) == 0
     assert bodies(store) == [b"a"]
 
@@ -585,7 +656,10 @@ def test_a_full_disk_is_reported(tmp_path):
             _, err = process.communicate(text, timeout=60)
         assert process.returncode == 1
         lines = err.decode().splitlines()  # the queues may meet the full disk before the log does
-        error, *doubt, told = [line for line in lines if "messages can't be dispatched to the queues: " not in line]
+        new, error, *doubt, told = [
+            line for line in lines if "messages can't be dispatched to the queues: " not in line
+        ]
+        assert new == f"rocketc: new store: {disk / 's'}"
         assert error.startswith("rocketc: the disk is full: ") and str(disk) in error
         # the last file of the log or the first of the queue may have taken the remaining room
         untold = f"rocketc: {disk / 's'}: not all data is durable; `abort` is kept, the next open() recovers the store"
