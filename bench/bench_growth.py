@@ -1,12 +1,15 @@
-"""How much slower is a store with 10 and 100 log files, or with 20,000 queues?"""
+"""How much slower is a store with 10 and 100 log files, or with up to a million queues?"""
 
-import resource
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from common import MIB, Bench, Point, clock, same, timed
 from reading import numbers, opening_seconds, stores
-from writing import TOPIC, QueuesStore, recycle_pages, scratch
+from writing import TOPIC, QueuesStore, less_is_better, recycle_pages, scratch
 
 import rocketc
 
@@ -14,8 +17,11 @@ bench = Bench("growth", __doc__)
 bench.rounds = 5
 FILE = (1 if bench.quick else 8) * MIB
 FILES = (10, 100)
-MOST_QUEUES = (resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 1000) // 4 * 4  # an open file per queue, and some others
-QUEUES = (10, 1000) if bench.quick else (10, 100, 1000, min(20_000, MOST_QUEUES))
+QUEUES = (10, 1000) if bench.quick else (10, 100, 1000, 20_000)
+HOT = 1000  # queues that get messages in a store with many
+MANY = (20_000,) if bench.quick else (20_000, 100_000, 1_000_000)
+OPEN_US = 30  # a queue
+IDLE_BYTES = 300  # of memory, for a queue that is not open
 LOOKUPS = 2000 if bench.quick else 20_000  # per round
 PUTS = 20_000 if bench.quick else 200_000
 
@@ -132,9 +138,89 @@ def by_queues(count: int):
         row("open", count, "opens/s", 1, "queues", against, *sides)
 
 
+# ---------------------------------------------------------------- very many queues
+class ManyQueues:
+    """A store in memory with many queues, of which each has a message, and some get more."""
+
+    def __init__(self, count: int):
+        above = "/dev/shm" if os.path.isdir("/dev/shm") else None
+        self.folder, self.count = tempfile.mkdtemp(dir=above), count
+        self.path = Path(self.folder) / "store"
+        self.store = self.open()
+        before = memory()
+        for n in range(count):
+            self.put_one(n)
+        self.store.wait_dispatched()
+        self.store.flush()
+        self.bytes_each = (memory() - before) / count
+        self.total = count
+
+    def open(self):
+        return rocketc.open(self.path, message_index_enable=False, mapped_file_size_commit_log=256 * MIB)
+
+    def put_one(self, n: int):
+        self.store.put(f"t{n // 10:06d}", b"x" * 100, queue_id=n % 10)
+
+    def put(self) -> float:
+        """Put messages into HOT queues, until they are in the queues."""
+        start = clock()
+        for n in range(PUTS):
+            self.put_one(n * 7919 % HOT)
+        self.store.wait_dispatched()
+        self.total += PUTS
+        return clock() - start
+
+    def check(self):
+        same(sum(self.store.max_offset(*place) for place in self.store.queues()), self.total, "rocketc (in queues)")
+        with open("/proc/self/maps") as file:
+            maps = sum(f"{self.path}/consumequeue/" in line for line in file)
+        assert maps <= 2 * rocketc.StoreConfig().max_open_consume_queues, maps
+
+    def opening(self) -> float:
+        """Open the store again; return us for each queue."""
+        self.store.close()
+        start = clock()
+        self.store = self.open()
+        return (clock() - start) / self.count * 1e6
+
+    def close(self):
+        self.store.close()
+        shutil.rmtree(self.folder)
+
+
+def memory() -> int:
+    """The bytes of memory of this process that are not pages of files."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon"))
+
+
+def by_many_queues(count: int):
+    few, many = ManyQueues(HOT), ManyQueues(count)
+    try:
+        case = f"put into {HOT:,} of {count:,} queues"
+        against = f"{HOT:,} queues"
+        work, point = PUTS / 1e6, Point("growth, many queues", "put", count)
+        goal = 0.77 if count == max(MANY) else None
+        bench.row(
+            case, against=against, goal=goal, work=work, unit="M/s", ours=many.put, theirs=few.put, check=many.check,
+            point=point,
+        )  # fmt: skip
+        memory_row = f"memory of an idle queue, {count:,} queues", "300 bytes"
+        less_is_better(bench, 1, *memory_row, [many.bytes_each], [IDLE_BYTES], "bytes", goal=1)
+        took = [many.opening() for _ in range(3)]
+        opening_row = f"open, a queue of {count:,}", "30 us"
+        less_is_better(bench, 3, *opening_row, took, [OPEN_US] * 3, "us", goal=1)
+        many.check()
+    finally:
+        few.close()
+        many.close()
+
+
 def main():
+    for count in MANY:
+        by_many_queues(count)
     if bench.args.goals:
-        return  # the rows here are without a goal
+        return  # the other rows are without a goal
     for count in FILES:
         by_files(count)
     recycle_pages(bench)

@@ -23,6 +23,7 @@ _LEAST = {
     "mapped_file_size_commit_log": 128,
     "mapped_file_size_consume_queue": CQ_UNIT_BYTES,
     "mapper_file_size_batch_consume_queue": BCQ_UNIT_BYTES,
+    "max_open_consume_queues": 1,
     "flush_interval_consume_queue": 1,
     "flush_interval_commit_log": 1,
     "commit_interval_commit_log": 1,
@@ -156,6 +157,8 @@ class StoreConfig:
 
     mapped_file_size_consume_queue = 6000000           bytes of a file; rounded up to whole units of 20 bytes
     mapper_file_size_batch_consume_queue = 13800000    bytes of a batch queue's file; units of 46 bytes
+    max_open_consume_queues = 8192                     queues whose files may be mapped at a time; the files of the
+                                                       others are read and written with system calls
     flush_interval_consume_queue = 1000                ms between two flushes of queues with enough to flush
     flush_consume_queue_least_pages = 2                pages of 4096 bytes that are enough
     flush_consume_queue_thorough_interval = 60000      ms after which everything is flushed, including the index
@@ -294,6 +297,7 @@ class StoreConfig:
 
     mapped_file_size_consume_queue: int = 6_000_000
     mapper_file_size_batch_consume_queue: int = 13_800_000
+    max_open_consume_queues: int = 8192
     flush_interval_consume_queue: int = 1000
     flush_consume_queue_least_pages: int = 2
     flush_consume_queue_thorough_interval: int = 60_000

@@ -110,6 +110,7 @@ class ConfigFields(TypedDict, total=False):
 
     mapped_file_size_consume_queue: Size
     mapper_file_size_batch_consume_queue: Size
+    max_open_consume_queues: int
     flush_interval_consume_queue: int
     flush_consume_queue_least_pages: int
     flush_consume_queue_thorough_interval: int

@@ -16,6 +16,27 @@ static inline void rc_store_i64(int64_t *p, int64_t v)
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
 
+/* The same for a byte, and for a pointer. */
+static inline uint8_t rc_load_u8(const uint8_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static inline void rc_store_u8(uint8_t *p, uint8_t v)
+{
+    __atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+
+static inline void *rc_load_pointer(void *const *p)
+{
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static inline void rc_store_pointer(void **p, void *v)
+{
+    __atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+
 /* Read a big-endian number of a map that another thread or process may write; p is aligned to 4. Acquire. */
 static inline int32_t rc_load_be32(const uint8_t *p)
 {

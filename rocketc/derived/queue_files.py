@@ -48,6 +48,7 @@ def queues_below(root: str, config: StoreConfig, **how: Any) -> ConsumeQueues:
         config.mapped_file_size_consume_queue,
         config.mapper_file_size_batch_consume_queue,
         ext_file_size=config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0,
+        open_queues=config.max_open_consume_queues,
         **how,
     )
 

@@ -237,7 +237,7 @@ def _note_in(checkpoint: str) -> tuple[int, ...] | None:
     return _SUMS.unpack(data)[1:] if len(data) == _SUMS.size and data.startswith(_MARK) else None
 
 
-def _grown(queues: ConsumeQueues, ends: list[int]) -> list[tuple[str, int]]:
+def _grown(queues: ConsumeQueues, ends: Sequence[int]) -> list[tuple[str, int]]:
     """Return the queues that have more messages than before. New queues come last in ConsumeQueues.ends().
 
     ends  earlier result of ConsumeQueues.ends()

@@ -141,7 +141,11 @@ def _readers(root: str, config: StoreConfig) -> tuple[QueueReader, Lookups]:
     )
     log.load()
     queues = ConsumeQueues(
-        root, config.mapped_file_size_consume_queue, config.mapper_file_size_batch_consume_queue, read_only=True
+        root,
+        config.mapped_file_size_consume_queue,
+        config.mapper_file_size_batch_consume_queue,
+        open_queues=config.max_open_consume_queues,
+        read_only=True,
     )
     queues.load()
     reader = QueueReader(log, queues, config)

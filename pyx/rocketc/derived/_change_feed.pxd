@@ -6,8 +6,8 @@ That fetch() returns a change from before arm(). A later change causes the wake-
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rocketc.c.service cimport pthread_cond_t, pthread_mutex_t
-from rocketc.derived._consume_queue_units cimport ConsumeQueue
 from rocketc.derived._dispatch_worker cimport DispatchRequest
+from rocketc.derived._queue_files cimport ConsumeQueue
 from rocketc.derived._queue_table cimport QueueTable
 from rocketc.log._queue_offsets cimport cq_hash
 

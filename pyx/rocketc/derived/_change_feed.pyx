@@ -21,14 +21,14 @@ from libc.string cimport memset
 from posix.unistd cimport write as write_file
 
 from rocketc._status cimport check
-from rocketc.c.atomic cimport rc_add_i64, rc_fence_full, rc_load_i64, rc_store_i64
+from rocketc.c.atomic cimport rc_add_i64, rc_fence_full, rc_load_i64, rc_load_u8, rc_store_i64
 from rocketc.c.service cimport (
     pthread_cond_broadcast, pthread_cond_destroy, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock,
     pthread_mutex_unlock, rc_clock_ns, rc_cond_init, rc_cond_wait,
 )
 from rocketc.c.status cimport RC_CLOSED, RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
-from rocketc.derived._consume_queue_units cimport ConsumeQueue
 from rocketc.derived._dispatch_worker cimport DispatchRequest
+from rocketc.derived._queue_files cimport ConsumeQueue
 from rocketc.derived._queue_table cimport QueueTable
 from rocketc.log._put_result cimport closed
 from rocketc.log._queue_offsets cimport cq_hash
@@ -354,7 +354,7 @@ cdef class ChangeFeed:
                 return RC_MORE
             for i in range(n):
                 q = <ConsumeQueue*>copies[i].queue
-                if not interest_of(q) & s.interest or rc_load_i64(&q.dead) != 0:
+                if not interest_of(q) & s.interest or rc_load_u8(&q.dead) != 0:
                     continue
                 if group < 0 or queues[group] != q:
                     place = <uint64_t>copies[i].queue * 0x9E3779B97F4A7C15ULL >> 54

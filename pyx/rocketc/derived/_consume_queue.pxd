@@ -1,14 +1,15 @@
 """Write one consume queue: the records of a topic and queue id in the order of their queue offsets."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from rocketc.derived._consume_queue_units cimport ConsumeQueue
+from rocketc.derived._queue_files cimport ConsumeQueue, QueueOpening, QueueShared
 from rocketc.format._queue_units cimport Unit
 
 
 cdef ConsumeQueue* cq_new(
-    const char* above, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int32_t unit_bytes, int64_t file_size,
-    int kind,
+    QueueShared* shared, const uint8_t* topic, int32_t topic_len, int32_t queue_id, int32_t unit_bytes,
+    int64_t file_size,
 ) noexcept nogil
+cdef void opening_init(QueueOpening* o) noexcept nogil
 cdef void cq_free(ConsumeQueue* q) noexcept nogil
 cdef bint is_fit(const uint8_t* topic, int32_t n) noexcept nogil
 cdef int correct_min(ConsumeQueue* q, int64_t min_phy_offset) noexcept nogil

@@ -19,6 +19,8 @@ ctypedef struct ExtQueue:
     int64_t loaded          # old end while units are written again, from loading or ext_begin(); 0 after ext_finish()
     int64_t repaired        # units that differed when they were written again, and nonzero bytes after a unit
     int64_t window          # bytes of the next room
+    int64_t put_phy_offset  # physical offset of the last record that the queue put; -1: none
+    int64_t put_address     # address of its unit
 
 
 cdef inline bint is_ext_address(int64_t tags_code) noexcept nogil:

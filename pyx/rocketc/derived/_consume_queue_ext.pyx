@@ -72,6 +72,7 @@ cdef ExtQueue* new_at(const char* folder, int64_t file_size, int kind) noexcept 
         free(x)
         return NULL
     x.window = FIRST_WINDOW_BYTES
+    x.put_phy_offset = -1
     return x
 
 

@@ -10,21 +10,22 @@ from array import array
 
 from libc.errno cimport EBUSY, ENOENT, ENOSYS
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
+from libc.stdlib cimport free, realloc
 from posix.unistd cimport usleep
 
-from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
+from rocketc.c.atomic cimport rc_load_i64, rc_load_u8, rc_raise_i64, rc_store_i64, rc_store_u8
 from rocketc.c.layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
-from rocketc.c.service cimport pthread_mutex_unlock
+from rocketc.c.service cimport pthread_mutex_lock, pthread_mutex_unlock
 from rocketc.c.status cimport RC_END, RC_MORE, RC_OK
 from rocketc.c.vm cimport rc_sync_all
 from rocketc.derived._consume_queue cimport correct_min, cq_begin, cq_delete_expired, cq_finish, cq_flush
 from rocketc.derived._consume_queue_units cimport (
-    ConsumeQueue, cq_min_offset, cq_read, cq_tags_code, drop_files, last_of, units_before,
+    cq_min_offset, cq_read, cq_tags_code, drop_files, last_of, units_before,
 )
+from rocketc.derived._queue_files cimport ConsumeQueue, QueueShared, files_close_all, is_idle, wait_for_flush
 from rocketc.derived._queue_loader cimport QueueLoader, check_queue, name_of
 from rocketc.derived._queue_table cimport key_of
-from rocketc.files._append_file cimport file_shutdown
-from rocketc.files._file_queue cimport queue_start, queue_unmap
+from rocketc.files._append_file cimport RC_OS_PAGE_BYTES, file_shutdown
 from rocketc.format._queue_units cimport Unit, is_blank, is_valid
 from rocketc.log._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
 
@@ -32,6 +33,7 @@ from rocketc.files.durable import sync_folder
 
 cdef enum:
     MANY_NAMES = 64             # from this number of queues with new files, one sync of all is cheaper
+    MANY_IDLE = 1024            # the same for idle queues with new units
     LONGEST_READ_MS = 1000
     READ_UNITS = 64
 
@@ -46,6 +48,7 @@ cdef class ConsumeQueues(QueueLoader):
     batch_file_size  bytes of a file of a batch queue
     batch_topics     topics whose queues are batch queues (queue.type BatchCQ)
     ext_file_size    bytes of a file of the extensions (enableConsumeQueueExt); 0: none are written
+    open_queues      queues whose files may be mapped at a time; others are read and written with system calls
     read_only        another process writes the queues
     load() finds the existing queues. Their units are not trusted until begin() gives the physical offset from which
     the log is dispatched again.
@@ -62,11 +65,14 @@ cdef class ConsumeQueues(QueueLoader):
         cdef int i
         for i in range(self._count):
             q = self._all[i]
-            if q.files.count == 0:
+            if q.file_count == 0:
                 continue
-            check_queue(q, units_before(q, phy_offset, q.files.files[0].start // q.unit_bytes, &units))
-            check_queue(q, last_of(q, units, &u))
-            end = max(end, u.phy_offset + u.size)
+            check_queue(q, units_before(q, phy_offset, q.start // q.unit_bytes, &units))
+            if units == q.units and q.unit_bytes == RC_CQ_UNIT_BYTES:
+                end = max(end, q.max_phy_offset)        # nothing has to be read
+            else:
+                check_queue(q, last_of(q, units, &u))
+                end = max(end, u.phy_offset + u.size)
             if offsets is not None:
                 if q.unit_bytes != RC_CQ_UNIT_BYTES:
                     units = u.queue_offset + u.count
@@ -99,10 +105,10 @@ cdef class ConsumeQueues(QueueLoader):
                 self.has_mismatch = True
             else:
                 check_queue(q, rc)
-            if q.repaired:
-                units = "unit was" if q.repaired == 1 else "units were"
-                repairs.append(f"{name_of(q)}: {q.repaired} {units} different from the log")
-                q.repaired = 0
+            if q.opening.repaired:
+                units = "unit was" if q.opening.repaired == 1 else "units were"
+                repairs.append(f"{name_of(q)}: {q.opening.repaired} {units} different from the log")
+                q.opening.repaired = 0
             check_queue(q, correct_min(q, min_phy_offset))
         return repairs
 
@@ -110,15 +116,17 @@ cdef class ConsumeQueues(QueueLoader):
         """Set the record with which a queue begins, and drop its units. The caller dispatches the log again."""
         cdef ConsumeQueue* q = self.look(topic, queue_id)
         check_queue(q, drop_files(q))
-        q.claim_phy = phy_offset
-        q.claim_offset = queue_offset
+        q.opening.claim_phy = phy_offset
+        q.opening.claim_offset = queue_offset
 
     def drop_claim(self, str topic, int32_t queue_id):
         """Forget the first record of a queue's files: it is not in the log, so all records are of this queue."""
-        self.look(topic, queue_id).claim_phy = -1
+        self.look(topic, queue_id).opening.claim_phy = -1
 
     def raise_offsets(self, QueueOffsets offsets not None, int64_t end):
         """Set the next queue offset of each queue to the one after its last message, limited to a plausible value.
+
+        It ends the opening: call it once, after finish().
 
         end   physical offset where the log continues; all records before it are in the queues
         A damaged record may have any queue offset. Its queue has refused it and would also refuse the offsets after it.
@@ -134,14 +142,15 @@ cdef class ConsumeQueues(QueueLoader):
             if slot == NULL:
                 raise MemoryError
             # Records that were left out have queue offsets of the deleted topic; damaged records may have any.
-            if q.left_out > 0 or q.confirmed:
-                slot.next_offset = max(q.max_offset + q.refused, q.kept)    # a damaged record used a queue offset too
+            if q.opening.left_out > 0 or q.confirmed:
+                slot.next_offset = max(q.max_offset + q.refused, q.opening.kept)    # a damaged record used one too
             else:
-                slot.next_offset = max(slot.next_offset, max(q.max_offset, q.kept))
+                slot.next_offset = max(slot.next_offset, max(q.max_offset, q.opening.kept))
             room = max(end - q.max_phy_offset, <int64_t>0) // RC_MSG_MIN_BYTES
             if q.unit_bytes == RC_CQ_UNIT_BYTES and q.units > 0 and slot.next_offset - q.units > room:
                 slot.next_offset = q.units + min(room, <int64_t>1)
             pthread_mutex_unlock(&stripe.mutex)
+        self._end_opening()
 
     def summed(self):
         """Return (number of queues, sum of the units at which their files begin, sum of their last queue offsets)."""
@@ -151,7 +160,7 @@ cdef class ConsumeQueues(QueueLoader):
         while q != NULL:
             count += 1
             ends += rc_load_i64(&q.max_offset)
-            starts += max(queue_start(&q.files, 1), <int64_t>0) // q.unit_bytes
+            starts += max(rc_load_i64(&q.start), <int64_t>0) // q.unit_bytes
             q = self.next_there(&i)
         return count, starts, ends
 
@@ -162,8 +171,8 @@ cdef class ConsumeQueues(QueueLoader):
         cdef int64_t start
         cdef list found = []
         while q != NULL:
-            start = queue_start(&q.files, 1)
-            if start < 0 or (q.units * q.unit_bytes - start) % q.files.file_size == 0:
+            start = q.start
+            if start < 0 or (q.units * q.unit_bytes - start) % q.file_size == 0:
                 found.append(name_of(q))
             q = self.next_there(&i)
         return found
@@ -171,31 +180,91 @@ cdef class ConsumeQueues(QueueLoader):
     # running
 
     cdef int flush(self, int64_t least_pages, const char** path) noexcept nogil:
-        """Make the written units of each queue durable, if they fill at least least_pages pages. One thread at a time.
+        """Make the written units of queues durable. One thread at a time.
 
-        path  set to the file that failed
+        least_pages  0: of all queues; otherwise of the queues that have units in that many pages since their last flush
+        path         set to the file that failed
         """
         cdef int i = 0, rc = self._sync_many_names(path)
-        cdef ConsumeQueue* q = self.next_there(&i)
+        cdef ConsumeQueue* q
+        if rc != RC_OK or least_pages > 0:
+            return self._flush_waiting(least_pages, path) if rc == RC_OK else rc
+        self._take_waiting()
+        rc = self._sync_many_idle(path)
+        q = self.next_there(&i)
         while rc == RC_OK and q != NULL:
-            rc = cq_flush(q, least_pages, path)
+            rc = cq_flush(q, 0, path)
             q = self.next_there(&i)
+        return rc
+
+    cdef int _take_waiting(self) noexcept nogil:
+        """Move the list of queues with pages to flush to _flushing. Returns their number."""
+        cdef QueueShared* s = self._shared
+        cdef ConsumeQueue** waiting
+        cdef int room, i
+        pthread_mutex_lock(&s.mutex)
+        waiting, room = s.waiting, s.waiting_room
+        s.waiting, s.waiting_room = self._flushing, self._flushing_room
+        self._flushing, self._flushing_room = waiting, room
+        room = s.waiting_count
+        s.waiting_count = 0
+        for i in range(room):
+            rc_store_u8(&self._flushing[i].is_waiting, 0)   # a unit that is written from now on adds the queue again
+        pthread_mutex_unlock(&s.mutex)
+        return room
+
+    cdef int _flush_waiting(self, int64_t least_pages, const char** path) noexcept nogil:
+        cdef ConsumeQueue* q
+        cdef int i, count = self._take_waiting(), rc = RC_OK
+        for i in range(count):
+            q = self._flushing[i]
+            if rc == RC_OK and rc_load_u8(&q.dead) == 0:
+                rc = cq_flush(q, least_pages, path)
+            if rc != RC_OK or rc_load_i64(&q.units) * q.unit_bytes - rc_load_i64(&q.flushed) > RC_OS_PAGE_BYTES:
+                wait_for_flush(q)       # for more pages
+        return rc
+
+    cdef int _sync_many_idle(self, const char** path) noexcept nogil:
+        """Make the units of idle queues durable with one sync if many have some; otherwise cq_flush() does it."""
+        cdef ConsumeQueue* q
+        cdef ConsumeQueue** queues = NULL
+        cdef int64_t* upto = NULL
+        cdef int64_t end
+        cdef int i = 0, n, count = 0, room = 0, rc = RC_OK
+        q = self.next_there(&i)
+        while q != NULL:
+            end = rc_load_i64(&q.units) * q.unit_bytes
+            if end > rc_load_i64(&q.flushed) and not q.extends and rc_load_i64(&q.start) >= 0 and is_idle(q):
+                if count == room:
+                    room = 2 * room + 1024
+                    queues = <ConsumeQueue**>realloc(queues, <size_t>room * sizeof(ConsumeQueue*))
+                    upto = <int64_t*>realloc(upto, <size_t>room * sizeof(int64_t))
+                    if queues == NULL or upto == NULL:
+                        count = 0
+                        break
+                queues[count], upto[count] = q, end
+                count += 1
+            q = self.next_there(&i)
+        if count >= MANY_IDLE:
+            path[0] = self._shared.above[0]
+            rc = rc_sync_all(self._shared.above[0])
+            for n in range(count if rc == RC_OK else 0):
+                rc_raise_i64(&queues[n].flushed, upto[n])
+            if rc == ENOENT or rc == ENOSYS:
+                rc = RC_OK
+        free(queues)
+        free(upto)
         return rc
 
     cdef int _sync_many_names(self, const char** path) noexcept nogil:
         """Make the names of new files durable with one sync if many queues have some; otherwise cq_flush() does it."""
-        cdef ConsumeQueue* q
-        cdef int i, rc, count = 0
-        for i in range(INT32_MAX):
-            q = self.nth(i)
-            if q == NULL or count == MANY_NAMES:
-                break
-            count += rc_load_i64(&q.files.names) > 0
-        if count < MANY_NAMES:
+        cdef int rc
+        if rc_load_i64(&self._shared.new_names) < MANY_NAMES:
             return RC_OK
+        rc_store_i64(&self._shared.new_names, 0)
         self._set_names(0)      # a name that is added from now on is made durable by the next flush
-        path[0] = self._above[0]
-        rc = rc_sync_all(self._above[0])
+        path[0] = self._shared.above[0]
+        rc = rc_sync_all(self._shared.above[0])
         if rc == ENOENT or rc == ENOSYS:
             self._set_names(4)
             rc = RC_OK
@@ -230,9 +299,9 @@ cdef class ConsumeQueues(QueueLoader):
         cdef int i, k, got
         for i in range(self._count):
             q = self._all[i]
-            if q.files.count == 0:
+            if q.file_count == 0:
                 continue
-            check_queue(q, units_before(q, phy_offset, q.files.files[0].start // q.unit_bytes, &number))
+            check_queue(q, units_before(q, phy_offset, q.start // q.unit_bytes, &number))
             at, got = phy_offset, 1
             while got > 0:
                 check_queue(q, cq_read(q, number, READ_UNITS, units, &got))
@@ -248,23 +317,11 @@ cdef class ConsumeQueues(QueueLoader):
             end = max(end, at)
         return count, end
 
-    def unmap(self):
-        """Unmap files that are not in use by readers, except the last file of each queue."""
-        cdef ConsumeQueue* q = self.nth(0)
-        cdef int i = 0
-        while q != NULL:
-            queue_unmap(&q.files, 1)
-            if q.ext != NULL:
-                queue_unmap(&q.ext.files, 1)
-            i += 1
-            q = self.nth(i)
-
     def close(self):
         """Unmap all files; views keep their memory until they are released. Syncs nothing. May be called twice."""
         cdef int i, n
-        for i in range(self._count):
-            for n in range(self._all[i].files.count):
-                file_shutdown(self._all[i].files.files[n])
+        files_close_all(self._shared)
+        for i in range(self._count if self._extended else 0):
             for n in range(self._all[i].ext.files.count if self._all[i].ext != NULL else 0):
                 file_shutdown(self._all[i].ext.files.files[n])
 
@@ -282,7 +339,7 @@ cdef class ConsumeQueues(QueueLoader):
         for i in range(self._count):
             q = self._all[i]
             topic, _ = key_of(q)
-            if topic in ends and q.files.count > 0 and 0 <= q.claim_phy < ends[topic]:
+            if topic in ends and q.file_count > 0 and 0 <= q.opening.claim_phy < ends[topic]:
                 found[topic] = found.get(topic, False) or goes_on_from(q, ends[topic])
         return found
 
@@ -294,7 +351,7 @@ cdef class ConsumeQueues(QueueLoader):
         for i in range(self._count):
             q = self._all[i]
             topic, _ = key_of(q)
-            if topic in topics and q.files.count > 0 and q.units == q.files.files[0].start // q.unit_bytes:
+            if topic in topics and q.file_count > 0 and q.units == q.start // q.unit_bytes:
                 found.add(topic)
         return found
 
@@ -313,15 +370,15 @@ cdef class ConsumeQueues(QueueLoader):
             q = self._all[i]
             topic, _ = key = key_of(q)
             end = ends.get(topic, ends.get(key))
-            if end is None or (q.dead != 0 and q.files.count == 0):
+            if end is None or (q.dead != 0 and q.file_count == 0):
                 continue
-            first = q.claim_phy
+            first = q.opening.claim_phy if q.opening != NULL else q.first_phy
             if first < 0:
                 check_queue(q, cq_read(q, q.min_unit, 1, &u, &got))
                 first = u.phy_offset if got == 1 and not is_blank(&u) else -1
             if first >= <int64_t>end:
                 continue
-            rc_store_i64(&q.dead, 1)
+            rc_store_u8(&q.dead, 1)
             found.add(key)
         for topic in ends:
             if isinstance(topic, str):
@@ -342,7 +399,8 @@ cdef class ConsumeQueues(QueueLoader):
                     tries += 1
         check_queue(q, rc)
         q.extends = False
-        q.repaired = 0
+        if q.opening != NULL:
+            q.opening.repaired = 0
         for folder in (name_of(q), *([os.fsdecode(q.ext.folder)] if q.ext != NULL else ())):
             above = os.path.dirname(folder)
             try:
@@ -425,7 +483,7 @@ cdef bint goes_on_from(ConsumeQueue* q, int64_t phy_offset) except -1:
     cdef Unit units[READ_UNITS]
     cdef int64_t number = 0
     cdef int got = 1, i
-    check_queue(q, units_before(q, phy_offset, q.files.files[0].start // q.unit_bytes, &number))
+    check_queue(q, units_before(q, phy_offset, q.start // q.unit_bytes, &number))
     while got > 0 and number < q.units:
         check_queue(q, cq_read(q, number, READ_UNITS, units, &got))
         for i in range(got):

@@ -10,18 +10,19 @@ cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memset
 
-from rocketc._status cimport check_file
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.layout cimport RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
 from rocketc.c.status cimport RC_END, RC_FILE_CUT, RC_OK, RC_UNFIT_TOPIC
 from rocketc.derived._consume_queue cimport is_fit, is_of_another
 from rocketc.derived._consume_queue_ext cimport is_ext_address
-from rocketc.derived._consume_queue_units cimport ConsumeQueue, cq_read, cq_tags_code, is_named
+from rocketc.derived._consume_queue_units cimport cq_read, cq_tags_code, is_named
 from rocketc.derived._dispatch_worker cimport DispatchRequest
 from rocketc.derived._dispatcher cimport Dispatcher, RECENT_QUEUES
 from rocketc.derived._mapped_index_file cimport (
     IndexUnit, MappedIndexFile, part_get, part_get_some, part_is_full, part_map, time_diff,
 )
+from rocketc.derived._queue_files cimport ConsumeQueue, failed_folder
+from rocketc.derived._queue_loader cimport check_queue
 from rocketc.format._queue_units cimport Unit, is_blank, is_schedule_topic
 from rocketc.log._queue_offsets cimport cq_hash
 from rocketc.read._log_audit cimport Audit, STEP_BLOCKS
@@ -129,8 +130,8 @@ cdef class DerivedAudit(Dispatcher):
         self._key_part = NULL
         for i in range(self.queues._count):
             q = self.queues._all[i]
-            q.left_out = 0
-            q.repaired = q.min_unit     # reused: the number of the next unit to compare
+            q.opening.left_out = 0
+            q.opening.repaired = q.min_unit     # reused: the number of the next unit to compare
 
     def step(self, Walker walker not None):
         """Compare the next blocks of a walker. Returns False if there are no more blocks.
@@ -206,12 +207,12 @@ cdef class DerivedAudit(Dispatcher):
             if row.unit.phy_offset != self._last_phy:
                 self.records += 1
                 self._last_phy = row.unit.phy_offset
-            if row.q != NULL and row.q.claim_phy >= row.unit.phy_offset and is_of_another(row.q, &row.unit):
+            if row.q != NULL and row.q.opening.claim_phy >= row.unit.phy_offset and is_of_another(row.q, &row.unit):
                 row.q = NULL
             if row.q != NULL:
                 rc = self._compare_batch(row) if row.q.unit_bytes != RC_CQ_UNIT_BYTES else self._compare_unit(row)
                 if rc != RC_OK:
-                    self.error_path = row.q.folder
+                    self.error_path = failed_folder(row.q)
             if rc == RC_OK and row.hash_count > 0:
                 rc = self._compare_keys(row)
             if rc != RC_OK:
@@ -257,8 +258,8 @@ cdef class DerivedAudit(Dispatcher):
         cdef Unit some[SOME]
         cdef int got = 0, i, rc
         stop = min(stop, rc_load_i64(&q.units))
-        while q.repaired < stop:
-            rc = cq_read(q, q.repaired, <int>min(<int64_t>SOME, stop - q.repaired), some, &got)
+        while q.opening.repaired < stop:
+            rc = cq_read(q, q.opening.repaired, <int>min(<int64_t>SOME, stop - q.opening.repaired), some, &got)
             if rc != RC_OK:
                 return rc
             if got == 0:
@@ -267,11 +268,11 @@ cdef class DerivedAudit(Dispatcher):
                 if not is_blank(&some[i]) and not self._is_outside_log(some[i].phy_offset):
                     self._find(
                         NO_RECORD, q, NULL,
-                        some[i].queue_offset if q.unit_bytes != RC_CQ_UNIT_BYTES else q.repaired + i,
+                        some[i].queue_offset if q.unit_bytes != RC_CQ_UNIT_BYTES else q.opening.repaired + i,
                         some[i].phy_offset,
                     )
-            q.repaired += got
-        q.repaired = max(q.repaired, stop)
+            q.opening.repaired += got
+        q.opening.repaired = max(q.opening.repaired, stop)
         return RC_OK
 
     cdef int _unit_of(self, ConsumeQueue* q, int64_t number, const Unit** unit) noexcept nogil:
@@ -299,7 +300,7 @@ cdef class DerivedAudit(Dispatcher):
         cdef const Unit* u = NULL
         cdef int64_t number = row.unit.queue_offset, code
         cdef int rc = RC_OK
-        if q.repaired < number < rc_load_i64(&q.units):
+        if q.opening.repaired < number < rc_load_i64(&q.units):
             rc = self._extra(q, number)
         if rc == RC_OK:
             rc = self._unit_of(q, number, &u)
@@ -311,8 +312,8 @@ cdef class DerivedAudit(Dispatcher):
         if u == NULL or is_blank(u):
             self._lacks(row)
             return RC_OK
-        if number == q.repaired:
-            q.repaired = number + 1
+        if number == q.opening.repaired:
+            q.opening.repaired = number + 1
         if u.phy_offset != row.unit.phy_offset:
             self._find(ELSEWHERE, q, NULL, number, row.unit.phy_offset)
             return RC_OK
@@ -337,7 +338,7 @@ cdef class DerivedAudit(Dispatcher):
         cdef Unit u
         cdef int got = 1, rc
         while True:
-            rc = cq_read(q, q.repaired, 1, &u, &got)
+            rc = cq_read(q, q.opening.repaired, 1, &u, &got)
             if rc != RC_OK:
                 return rc
             if got == 0 or self._log_stop > u.phy_offset > row.unit.phy_offset:
@@ -345,10 +346,10 @@ cdef class DerivedAudit(Dispatcher):
                 return RC_OK
             if u.phy_offset == row.unit.phy_offset:
                 break
-            rc = self._extra(q, q.repaired + 1)
+            rc = self._extra(q, q.opening.repaired + 1)
             if rc != RC_OK:
                 return rc
-        q.repaired += 1
+        q.opening.repaired += 1
         self.queue_tail = -1
         if u.size != row.unit.size:
             self._find(BAD_SIZE, q, NULL, row.unit.queue_offset, row.unit.phy_offset)
@@ -479,7 +480,7 @@ cdef class DerivedAudit(Dispatcher):
         if self.queues_from < INT64_MAX:
             for i in range(self.queues._count):
                 q = self.queues._all[i]
-                check_file(self._extra(q, INT64_MAX), os.fsdecode(q.folder))
+                check_queue(q, self._extra(q, INT64_MAX))
         while self.index is not None and self.index_from < INT64_MAX:
             rc = self._peek(&u, &p)
             if rc != RC_OK:

@@ -2,8 +2,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rocketc.c.service cimport rc_service
-from rocketc.derived._consume_queue_units cimport ConsumeQueue
 from rocketc.derived._key_index cimport KeyIndex
+from rocketc.derived._queue_files cimport ConsumeQueue
 from rocketc.format._queue_units cimport Unit
 
 cdef enum:

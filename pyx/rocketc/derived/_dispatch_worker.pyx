@@ -15,6 +15,7 @@ from rocketc.c.service cimport (
 )
 from rocketc.c.status cimport RC_OK, RC_OUT_OF_ORDER
 from rocketc.derived._consume_queue cimport cq_put
+from rocketc.derived._queue_files cimport failed_folder
 
 cdef enum:
     AHEAD = 12              # rows ahead for which the index slots of the keys are prefetched
@@ -118,7 +119,7 @@ cdef class DispatchWorker:
                 self.unqueued += 1
                 self.mismatch = True
             elif rc != RC_OK:
-                self.error_path = row.q.folder
+                self.error_path = failed_folder(row.q)
                 return rc
         for k in range(row.hash_count):
             rc = self._index.check_put(hashes[k], row.unit.phy_offset, row.unit.store_timestamp)

@@ -2,10 +2,10 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from rocketc.derived._change_feed cimport ChangeFeed
-from rocketc.derived._consume_queue_units cimport ConsumeQueue
 from rocketc.derived._consume_queues cimport ConsumeQueues
 from rocketc.derived._dispatch_worker cimport DispatchRequest, DispatchWorker, MOST_HASHES
 from rocketc.derived._key_index cimport KeyIndex
+from rocketc.derived._queue_files cimport ConsumeQueue
 from rocketc.format._queue_units cimport Unit
 from rocketc.format._record cimport Record, Slice
 from rocketc.read._walk cimport Walker

@@ -13,7 +13,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memset
 
 from rocketc._status cimport check, error_of
-from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
+from rocketc.c.atomic cimport rc_load_u8, rc_store_i64
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
 from rocketc.c.jhash cimport rc_jhash, rc_jhash_from
 from rocketc.c.layout cimport (
@@ -27,10 +27,11 @@ from rocketc.c.status cimport RC_BAD_CHAIN, RC_OK, RC_OUT_OF_ORDER, RC_UNFIT_TOP
 from rocketc.c.vm cimport rc_guard
 from rocketc.derived._change_feed cimport WAKEUP_SLOTS
 from rocketc.derived._consume_queue cimport cq_put
-from rocketc.derived._consume_queue_units cimport ConsumeQueue, is_named
+from rocketc.derived._consume_queue_units cimport is_named
 from rocketc.derived._consume_queues cimport ConsumeQueues
 from rocketc.derived._index_file_queue cimport record_hashes
 from rocketc.derived._key_index cimport KeyIndex
+from rocketc.derived._queue_files cimport ConsumeQueue, failed_folder
 from rocketc.files._guard cimport install
 from rocketc.format._queue_units cimport Unit, is_light, is_schedule_topic
 from rocketc.format._record cimport Record, Slice
@@ -110,7 +111,7 @@ cdef int put_row(Dispatcher d, DispatchRequest* row) noexcept nogil:
             d.unqueued_count += 1
             d.mismatch = True
         elif rc != RC_OK:
-            d.error_path = q.folder
+            d.error_path = failed_folder(q)
             return rc
         d.woken |= <uint64_t>1 << (q.hash % WAKEUP_SLOTS)
     return d._put_keys(row) if row.hash_count > 0 else RC_OK
@@ -164,14 +165,14 @@ cdef class Dispatcher:
         cdef uint32_t h = cq_hash(topic, topic_len, queue_id)
         cdef ConsumeQueue* q = self.recent[h % RECENT_QUEUES]
         rc[0] = RC_OK
-        if q != NULL and is_named(q, topic, topic_len, queue_id, h) and rc_load_i64(&q.dead) == 0:
+        if q != NULL and is_named(q, topic, topic_len, queue_id, h) and rc_load_u8(&q.dead) == 0:
             return q
         q = NULL
         rc[0] = self.queues.make(topic, topic_len, queue_id, batch, &q)
         if rc[0] != RC_OK:
             self.error_path = NULL
             if q != NULL:
-                self.error_path = q.folder
+                self.error_path = failed_folder(q)
             return NULL
         self.recent[h % RECENT_QUEUES] = q
         return q

@@ -1,7 +1,7 @@
 """Find consume queues on the disk."""
 from libc.stdint cimport int32_t, int64_t
 
-from rocketc.derived._consume_queue_units cimport ConsumeQueue
+from rocketc.derived._queue_files cimport ConsumeQueue
 from rocketc.derived._queue_table cimport QueueTable
 from rocketc.files._queue_folders cimport QueueFolder, QueueFolders
 
@@ -14,7 +14,7 @@ cdef class QueueLoader(QueueTable):
     cdef void _set_names(self, int64_t folders) noexcept nogil
     cdef ConsumeQueue* look(self, str topic, int32_t queue_id) except? NULL
     cdef ConsumeQueue* _look_around(self, bytes name, int32_t queue_id) except? NULL
-    cdef int _load_ext(self, ConsumeQueue* q, str folder) except -1
+    cdef int _load_ext(self, ConsumeQueue* q) except -1
     cdef int _load_queues(self, QueueFolders found) except -1
     cdef int _load_queue(self, bytes topic, int32_t queue_id, bint batch, QueueFolder* folder) except -1
     cdef int _load_one(self, bytes topic, int32_t queue_id) except -1

@@ -6,21 +6,23 @@ Only names, sizes and the number of units are trusted here.
 import os
 import threading
 
-from libc.errno cimport ENAMETOOLONG, ENOENT, ENOMEM
+from libc.errno cimport ENOENT
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdio cimport snprintf
 
-from rocketc._status cimport check_file, error_of
-from rocketc.c.atomic cimport rc_store_i64
+from rocketc._status cimport check_file
+from rocketc.c.atomic cimport rc_store_i64, rc_store_u8
 from rocketc.c.layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc.c.service cimport pthread_mutex_lock, pthread_mutex_unlock
 from rocketc.c.status cimport RC_OK
+from rocketc.c.vm cimport rc_sync_all
 from rocketc.derived._consume_queue cimport correct_min, cq_free, cq_measure, is_fit
 from rocketc.derived._consume_queue_ext cimport ext_clear, ext_load
-from rocketc.derived._consume_queue_units cimport ConsumeQueue, cq_read
+from rocketc.derived._consume_queue_units cimport cq_read
+from rocketc.derived._queue_files cimport (
+    ConsumeQueue, QueueCounters, add_file, counters_of, ext_rest, queue_folder, raise_names,
+    set_file_size, sync_names,
+)
 from rocketc.derived._queue_table cimport QueueTable
-from rocketc.files._append_file cimport FileState
-from rocketc.files._file_queue cimport queue_known, queue_last, queue_sync_names
 from rocketc.files._queue_folders cimport (
     QueueFolder, QueueFolders, files_in, folders_in, in_threads, rc_found, unlink_files,
 )
@@ -30,6 +32,8 @@ from rocketc.files.durable import errors_named, sync_file
 
 cdef enum:
     PATH_BYTES = 4096
+    MANY = 64
+    AT_ONCE = 8192              # folders that are listed before their queues are loaded
 
 
 cdef class QueueLoader(QueueTable):
@@ -48,38 +52,61 @@ cdef class QueueLoader(QueueTable):
         after it are deleted too: their units are in the log. A symbolic link in place of a queue's folder is deleted,
         but not its target.
         """
-        cdef QueueFolders found = QueueFolders()
+        self._shared.is_durable = 0 if crashed else 1
+        rc_store_i64(&self._shared.is_loading, 1)
         for batch, above in ((False, self._folder), (True, self._batch_folder)):
-            for topic in self._folders_in(above):
-                for queue_id in self._folders_in(above + b"/" + topic):
-                    if queue_id.isdigit() and int(queue_id) <= INT32_MAX:
-                        found.add(topic, int(queue_id), batch, above + b"/" + topic + b"/" + queue_id)
+            self._load_kind(batch, above)
+        rc_store_i64(&self._shared.is_loading, 0)
         if os.path.isdir(os.fsdecode(self._ext_folder)):
             self._extended = True
             for topic in self._folders_in(self._ext_folder):
                 self._folders_in(self._ext_folder + b"/" + topic)
-        found.find()
-        self._file_size = found.usual_size(False, RC_CQ_UNIT_BYTES, self._file_size)
-        self._batch_file_size = found.usual_size(True, RC_BCQ_UNIT_BYTES, self._batch_file_size)
-        self._load_queues(found)
+        if self._extended:
+            self._load_extensions()
         if self._extends:
-            known = {(topic, b"%d" % queue_id) for topic, queue_id, batch in found.queues if not batch}
-            self._drop_lost_extensions(known)
+            self._drop_lost_extensions()
         if crashed:
             self._set_names(4)
             self._sync_begun()
 
+    def _load_kind(self, bint batch, bytes above):
+        """Load the simple or the batch queues, some thousand at a time: the list of their files takes much memory."""
+        cdef QueueFolders found = QueueFolders()
+        cdef bint first = True
+        for topic in self._folders_in(above):
+            for queue_id in self._folders_in(above + b"/" + topic):
+                if queue_id.isdigit() and int(queue_id) <= INT32_MAX:
+                    found.add(topic, int(queue_id), batch, above + b"/" + topic + b"/" + queue_id)
+            if found.count >= AT_ONCE:
+                self._load_found(found, batch, first)
+                found, first = QueueFolders(), False
+        self._load_found(found, batch, first)
+
+    def _load_found(self, QueueFolders found, bint batch, bint first):
+        found.find()
+        if first and batch:
+            self._batch_file_size = found.usual_size(True, RC_BCQ_UNIT_BYTES, self._batch_file_size)
+        elif first:
+            self._file_size = found.usual_size(False, RC_CQ_UNIT_BYTES, self._file_size)
+        self._load_queues(found)
+
     cdef int _sync_begun(self) except -1:
         """Make durable the last files without units: flush() has nothing to flush there, and their lengths are not."""
         cdef ConsumeQueue* q
-        cdef FileState* f
+        cdef list begun = []
+        cdef int64_t start
         cdef int i
         for i in range(self._count):
             q = self._all[i]
-            f = queue_last(&q.files)
-            if f != NULL and q.units * q.unit_bytes <= f.start:
-                sync_file(os.fsdecode(f.path))
-                check_queue(q, queue_sync_names(&q.files))
+            start = q.start + <int64_t>(q.file_count - 1) * q.file_size
+            if q.file_count > 0 and q.units * q.unit_bytes <= start:
+                begun.append(i)
+                if len(begun) <= MANY:
+                    sync_file(os.path.join(name_of(q), f"{start:020d}"))
+                    check_queue(q, sync_names(q))
+        if len(begun) > MANY:           # one sync of all is cheaper
+            check_file(rc_sync_all(self._folder), os.fsdecode(self._folder))
+            self._set_names(0)
         return 0
 
     cdef void _set_names(self, int64_t folders) noexcept nogil:
@@ -90,9 +117,10 @@ cdef class QueueLoader(QueueTable):
             q = self.nth(i)
             if q == NULL:
                 break
-            rc_store_i64(&q.files.names, folders)
+            rc_store_u8(&q.names, <uint8_t>folders)
             if q.ext != NULL:
                 rc_store_i64(&q.ext.files.names, folders)
+        rc_store_i64(&self._shared.new_names, i if folders > 0 else 0)
 
     def _folders_in(self, bytes above):
         """List the folders that a store made in a folder. A writer removes symbolic links and does not follow them."""
@@ -104,17 +132,39 @@ cdef class QueueLoader(QueueTable):
                 os.unlink(path)
         return names
 
-    def _drop_lost_extensions(self, set queues):
+    def _load_extensions(self):
+        cdef ConsumeQueue* q
+        cdef int i
+        for i in range(self._count):
+            q = self._all[i]
+            if q.ext == NULL and q.dead == 0:
+                self._load_ext(q)
+
+    def _load_extensions_of(self, QueueFolders found):
+        cdef int i
+        for i in range(found.count):
+            if found.folders[i].queue != NULL:
+                self._load_ext(<ConsumeQueue*>found.folders[i].queue)
+
+    def _drop_lost_extensions(self):
         """Delete the extensions of queues that no longer exist: queues that are created later must not use them."""
         for topic in folders_in(self._ext_folder):
             for queue_id in folders_in(self._ext_folder + b"/" + topic):
                 folder = os.fsdecode(self._ext_folder + b"/" + topic + b"/" + queue_id)
                 files = files_in(folder)
-                if files and (topic, queue_id) not in queues:
+                if files and not self._has_simple(topic, queue_id):
                     self.errors.append(
                         f"{folder}: an extension without a consume queue; its {len(files)} files are deleted"
                     )
                     unlink_files(files)
+
+    def _has_simple(self, bytes topic, bytes queue_id):
+        """Whether there is a simple queue whose folder has these names."""
+        cdef ConsumeQueue* q
+        if not queue_id.isdigit() or int(queue_id) > INT32_MAX or queue_id != b"%d" % int(queue_id):
+            return False
+        q = self.find(<const uint8_t*><const char*>topic, <int32_t>len(topic), int(queue_id))
+        return q != NULL and q.unit_bytes == RC_CQ_UNIT_BYTES
 
     cdef int _load_queues(self, QueueFolders found) except -1:
         cdef ConsumeQueue* q
@@ -129,21 +179,17 @@ cdef class QueueLoader(QueueTable):
         for i in range(found.count):
             q = <ConsumeQueue*>found.folders[i].queue
             if q != NULL and self.read_only and found.folders[i].error == ENOENT:
-                rc_store_i64(&q.dead, 1)        # deleted since it was listed
+                rc_store_u8(&q.dead, 1)        # deleted since it was listed
                 continue
             if q != NULL:
                 check_queue(q, found.folders[i].error)
-            if self._extended and q != NULL and q.unit_bytes == RC_CQ_UNIT_BYTES and not is_light(q.topic, q.topic_len):
-                topic = os.fsdecode(found.queues[i][0])
-                self._load_ext(q, os.path.join(os.fsdecode(self._ext_folder), topic, str(q.queue_id)))
         return 0
 
     cdef int _load_queue(self, bytes topic, int32_t queue_id, bint batch, QueueFolder* folder) except -1:
         cdef ConsumeQueue* q
         cdef const rc_found* file
-        cdef char path[PATH_BYTES]
         cdef int64_t end = -1
-        cdef int i, n, rc = RC_OK
+        cdef int i
         cdef bint good = True
         if self.find(<const uint8_t*><const char*>topic, <int32_t>len(topic), queue_id) != NULL:
             name = os.fsdecode(folder.path)
@@ -152,40 +198,32 @@ cdef class QueueLoader(QueueTable):
         q = self._new(<const uint8_t*><const char*>topic, <int32_t>len(topic), queue_id, batch)
         if q == NULL:
             raise MemoryError
+        if not self._add(q):
+            cq_free(q)
+            raise MemoryError
         for i in range(folder.count):
             file = &folder.files[i]
-            n = snprintf(path, PATH_BYTES, b"%s/%s", folder.path, file.name)
-            if n >= PATH_BYTES:
-                rc = ENAMETOOLONG
-            elif file.odd:
-                self._set_aside(os.fsdecode(path))
-            else:
-                if (
-                    file.size != q.files.file_size or file.start % file.size or (end >= 0 and file.start != end)
-                    or file.start > INT64_MAX - file.size
-                ):
-                    if good and not self.read_only:
-                        wanted = f"expected {q.files.file_size} bytes at {end}; deleted, with the files after it"
-                        self.errors.append(f"{os.fsdecode(path)}: {file.size} bytes, {wanted}")
-                    good = False
-                if good:
-                    rc = queue_known(&q.files, path, file.start, file.size)
-                    end = file.start + file.size
-                    if self.read_only:
-                        q.inode = inode_of(path)
-                elif not self.read_only:
-                    q.files.names = 1       # until the deletion is durable
-                    with errors_named(os.fsdecode(path)):
-                        os.unlink(path)
-            if rc != RC_OK:
-                break
-        if rc == RC_OK and not self._add(q):
-            rc = ENOMEM
-        if rc != RC_OK:
-            cq_free(q)
-            if rc == ENOMEM:
-                raise MemoryError
-            raise error_of(rc, os.fsdecode(folder.path))
+            if file.odd:
+                self._set_aside(path_of(folder, file))
+                continue
+            if (
+                file.size != q.file_size or file.start % file.size or (end >= 0 and file.start != end)
+                or file.start > INT64_MAX - file.size
+            ):
+                if good and not self.read_only:
+                    wanted = f"expected {q.file_size} bytes at {end}; deleted, with the files after it"
+                    self.errors.append(f"{path_of(folder, file)}: {file.size} bytes, {wanted}")
+                good = False
+            if good:
+                end = file.start + file.size
+                q.file_count += 1
+                if q.start < 0:
+                    rc_store_i64(&q.start, file.start)
+                q.inode = file.inode
+            elif not self.read_only:
+                raise_names(q, 1)       # until the deletion is durable
+                with errors_named(path_of(folder, file)):
+                    os.unlink(path_of(folder, file))
         folder.queue = q
         return 0
 
@@ -196,9 +234,13 @@ cdef class QueueLoader(QueueTable):
             with errors_named(path):
                 os.rename(path, f"{path}.odd")
 
-    cdef int _load_ext(self, ConsumeQueue* q, str folder) except -1:
+    cdef int _load_ext(self, ConsumeQueue* q) except -1:
         """Find the extension of a queue that was just loaded. The queue gets an extension if new queues do."""
         cdef int problems = 0
+        if q.unit_bytes != RC_CQ_UNIT_BYTES or is_light(q.topic, q.topic_len):
+            return 0
+        topic = os.fsdecode(q.topic[:q.topic_len])
+        folder = os.path.join(os.fsdecode(self._ext_folder), topic, str(q.queue_id))
         sizes = [size for _, _, size in files_in(folder) if size > 0]
         if not sizes and not self._extends:
             return 0
@@ -208,11 +250,12 @@ cdef class QueueLoader(QueueTable):
         if q.ext == NULL:
             raise MemoryError
         check_file(ext_load(q.ext, &problems), folder)
-        q.extends = self._extends
+        q.extends = 1 if self._extends else 0
         if problems and self._extends:
             self.errors.append(f"{folder}: {problems} files do not match the settings of the extension; it is rebuilt")
             check_file(ext_clear(q.ext), folder)
             unlink_files(files_in(folder))
+        ext_rest(q)
         return 0
 
     # what another process writes
@@ -228,13 +271,16 @@ cdef class QueueLoader(QueueTable):
     cdef ConsumeQueue* _look_around(self, bytes name, int32_t queue_id) except? NULL:
         cdef ConsumeQueue* q = self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
         if q != NULL and self._is_replaced(q):
-            rc_store_i64(&q.dead, 1)
+            rc_store_u8(&q.dead, 1)
             q = NULL
         if q == NULL:
             self._load_one(name, queue_id)
             q = self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
         else:
             self._refresh(q)
+            if q.dead != 0:                     # it must be loaded again
+                self._load_one(name, queue_id)
+                q = self.find(<const uint8_t*><const char*>name, <int32_t>len(name), queue_id)
         if q != NULL:
             check_queue(q, correct_min(q, self.min_phy_offset))
         return q
@@ -266,6 +312,8 @@ cdef class QueueLoader(QueueTable):
                 else:
                     self._file_size = found.usual_size(False, RC_CQ_UNIT_BYTES, self._file_size)
                 self._load_queues(found)
+                if self._extended:
+                    self._load_extensions_of(found)
                 break
         return 0
 
@@ -276,7 +324,7 @@ cdef class QueueLoader(QueueTable):
         """
         cdef Unit u
         cdef int got = 0
-        if q.files.count > 0 and inode_of(q.files.files[q.files.count - 1].path) != q.inode:
+        if q.file_count > 0 and inode_of(last_file(q)) != q.inode:
             return True
         if q.units > q.min_unit and cq_read(q, q.units - 1, 1, &u, &got) == RC_OK and got == 1:
             return not is_valid(&u)
@@ -285,15 +333,15 @@ cdef class QueueLoader(QueueTable):
     cdef int _refresh(self, ConsumeQueue* q) except -1:
         """Read the units that another process has written since the last call."""
         cdef Unit u
+        cdef QueueCounters* counters
         cdef int problems = 0
         cdef int got = 1, rc
         cdef int64_t units = q.units, end
         if q.ext != NULL:
             check_queue(q, ext_load(q.ext, &problems))
+            ext_rest(q)
         while True:
-            end = 0
-            if q.files.count > 0:
-                end = q.files.files[q.files.count - 1].start + q.files.file_size
+            end = q.start + <int64_t>q.file_count * q.file_size if q.file_count > 0 else 0
             while units * q.unit_bytes < end:
                 pthread_mutex_lock(&self._mutex)
                 rc_store_i64(&q.units, units + 1)       # so that it can be read
@@ -301,8 +349,10 @@ cdef class QueueLoader(QueueTable):
                 if rc == RC_OK and got == 1 and is_valid(&u):
                     q.max_offset = u.queue_offset + u.count
                     q.max_phy_offset = u.phy_offset + u.size
-                    q.came += u.count
-                    q.came_bytes += u.size
+                    counters = counters_of(q)
+                    if counters != NULL:
+                        counters.came += u.count
+                        counters.came_bytes += u.size
                     units += 1
                 rc_store_i64(&q.units, units)
                 pthread_mutex_unlock(&self._mutex)
@@ -311,24 +361,26 @@ cdef class QueueLoader(QueueTable):
                     return 0
             more = False
             for start, path, size in files_in(name_of(q)):
-                if q.files.count == 0 and size > 0 and size % q.unit_bytes == 0:
-                    q.files.file_size = size            # the writing process may use another size
-                if start > INT64_MAX - q.files.file_size:
+                if q.file_count == 0 and 0 < size <= INT32_MAX and size % q.unit_bytes == 0:
+                    set_file_size(q, <int32_t>size)     # the writing process may use another size
+                if start > INT64_MAX - q.file_size:
                     break                               # no queue reaches this offset
-                if start >= end and start % q.files.file_size == 0:
-                    if size != q.files.file_size or queue_known(&q.files, os.fsencode(path), start, size) != RC_OK:
+                if start >= end and start % q.file_size == 0:
+                    if size != q.file_size:
                         return 0
+                    if q.file_count > 0 and start > end:    # the known files and those in between were deleted
+                        rc_store_u8(&q.dead, 1)
+                        return 0
+                    if add_file(q, start, os.fsencode(path)) != RC_OK:
+                        raise MemoryError
                     q.inode = inode_of(os.fsencode(path))
-                    if q.files.count == 1:
+                    if q.file_count == 1:
                         rc = cq_measure(q)
                         if rc == ENOENT:                # deleted since it was listed
-                            rc_store_i64(&q.dead, 1)
+                            rc_store_u8(&q.dead, 1)
                             return 0
                         check_queue(q, rc)
                         units = q.units
-                    elif start > end:       # the files in between were created and deleted, and the known ones deleted
-                        units = start // q.unit_bytes
-                        rc_store_i64(&q.min_unit, units)
                     more = True
                     break
             if not more:
@@ -357,9 +409,20 @@ cdef uint64_t inode_of(const char* path) except? 0:
         return 0
 
 
+cdef bytes last_file(ConsumeQueue* q):
+    """Return the path of the last file of a queue that has files."""
+    return os.fsencode(os.path.join(name_of(q), f"{q.start + <int64_t>(q.file_count - 1) * q.file_size:020d}"))
+
+
+cdef str path_of(QueueFolder* folder, const rc_found* file):
+    return os.fsdecode(folder.path + b"/" + file.name)
+
+
 cdef str name_of(ConsumeQueue* q):
     """Return the folder of a queue."""
-    return os.fsdecode(q.folder)
+    cdef char path[PATH_BYTES]
+    queue_folder(q, path)
+    return os.fsdecode(path)
 
 
 cdef int check_queue(ConsumeQueue* q, int rc) except -1:

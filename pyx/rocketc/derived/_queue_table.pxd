@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from rocketc.c.service cimport pthread_mutex_t
 from rocketc.derived._consume_queue_ext cimport ExtQueue
-from rocketc.derived._consume_queue_units cimport ConsumeQueue
+from rocketc.derived._queue_files cimport ConsumeQueue, QueueOpening, QueueShared
 from rocketc.format._text_table cimport TextTable
 
 cdef class QueueTable:
@@ -16,9 +16,12 @@ cdef class QueueTable:
         int _room
         ConsumeQueue* _without_folder   # queues whose folders could not be created; used by the dispatcher only
         bint _ready
+        QueueShared* _shared    # by all queues
+        QueueOpening** _openings     # blocks of OPENINGS each
+        int _opening_count
+        bint _is_open           # the opening has ended: _openings is empty
         bytes _folder           # of simple queues
         bytes _batch_folder     # of batch queues
-        const char* _above[2]   # pointers to _folder and _batch_folder
         bytes _ext_folder       # of extensions
         const char* _ext_above  # pointer to _ext_folder
         bint _extends           # new simple queues get an extension
@@ -41,6 +44,8 @@ cdef class QueueTable:
     cdef ExtQueue* _new_ext(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil
     cdef bint _add(self, ConsumeQueue* q) noexcept nogil
     cdef bint _make_room(self) noexcept nogil
+    cdef bint _set_opening(self, ConsumeQueue* q) noexcept nogil
+    cdef void _end_opening(self) noexcept nogil
 
 
 cdef tuple key_of(ConsumeQueue* q)

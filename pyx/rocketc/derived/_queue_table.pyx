@@ -4,21 +4,26 @@
 Source: RocketMQ ConsumeQueueStore.
 """
 import os
+from array import array
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
 
 from rocketc._status cimport check
-from rocketc.c.atomic cimport rc_load_i64
+from rocketc.c.atomic cimport rc_load_i64, rc_load_pointer, rc_load_u8
 from rocketc.c.layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES
 from rocketc.c.service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
 from rocketc.c.status cimport RC_OK, RC_UNFIT_TOPIC
-from rocketc.derived._consume_queue cimport cq_free, cq_new, is_fit
+from rocketc.derived._consume_queue cimport cq_free, cq_new, is_fit, opening_init
 from rocketc.derived._consume_queue_ext cimport ExtQueue, ext_new
-from rocketc.derived._consume_queue_units cimport ConsumeQueue, is_named
+from rocketc.derived._consume_queue_units cimport is_named
+from rocketc.derived._queue_files cimport (
+    ConsumeQueue, QueueCounters, QueueOpening, make_folders, shared_free, shared_new,
+)
 from rocketc.files._append_file cimport FILE_READ, FILE_SPARSE
-from rocketc.files._file_queue cimport queue_bytes, queue_make_folders
+from rocketc.files._file_queue cimport queue_bytes
 from rocketc.files._guard cimport install
 from rocketc.format._queue_units cimport is_light
 from rocketc.format._text_table cimport KEEP, SKIP, TextTable
@@ -26,6 +31,7 @@ from rocketc.log._queue_offsets cimport cq_hash
 
 cdef enum:
     FIRST_BUCKETS = 64
+    OPENINGS = 4096             # in a block
 
 
 cdef class QueueTable:
@@ -33,12 +39,10 @@ cdef class QueueTable:
 
     def __cinit__(
         self, str root not None, int64_t file_size=6_000_000, int64_t batch_file_size=13_800_000, *, batch_topics=(),
-        int64_t ext_file_size=0, bint read_only=False,
+        int64_t ext_file_size=0, int open_queues=8192, bint read_only=False,
     ):
         self._folder = os.fsencode(os.path.join(root, "consumequeue"))
         self._batch_folder = os.fsencode(os.path.join(root, "batchconsumequeue"))
-        self._above[0] = self._folder
-        self._above[1] = self._batch_folder
         self._file_size = -(-file_size // RC_CQ_UNIT_BYTES) * RC_CQ_UNIT_BYTES
         self._batch_file_size = batch_file_size // RC_BCQ_UNIT_BYTES * RC_BCQ_UNIT_BYTES
         for name, size in (("consume_queue", self._file_size), ("batch_consume_queue", self._batch_file_size)):
@@ -58,7 +62,11 @@ cdef class QueueTable:
         self._ready = True
         self._mask = FIRST_BUCKETS - 1
         self._buckets = <ConsumeQueue**>calloc(FIRST_BUCKETS, sizeof(ConsumeQueue*))
-        if self._buckets == NULL:
+        self._shared = shared_new(
+            self._folder, self._batch_folder, <int>FILE_READ if read_only else <int>FILE_SPARSE,
+            open_queues if open_queues > 1 else 1,
+        )
+        if self._buckets == NULL or self._shared == NULL:
             raise MemoryError
 
     def __dealloc__(self):
@@ -69,10 +77,12 @@ cdef class QueueTable:
             following = q.next
             cq_free(q)
             q = following
+        self._end_opening()
         for i in range(self._count):
             cq_free(self._all[i])
         free(self._all)
         free(self._buckets)
+        shared_free(self._shared)
         if self._ready:
             pthread_mutex_destroy(&self._mutex)
 
@@ -109,7 +119,7 @@ cdef class QueueTable:
         while True:
             q = self.nth(i[0])
             i[0] += 1
-            if q == NULL or rc_load_i64(&q.dead) == 0:
+            if q == NULL or rc_load_u8(&q.dead) == 0:
                 return q
 
     cdef int make(
@@ -137,7 +147,7 @@ cdef class QueueTable:
                 q.next = self._without_folder
                 self._without_folder = q
             queue[0] = q
-            rc = queue_make_folders(&q.files)
+            rc = make_folders(q)
             if rc == RC_OK and self._extends and not batch and not is_light(topic, topic_len):
                 q.ext = self._new_ext(topic, topic_len, queue_id)
                 q.extends = True
@@ -156,9 +166,8 @@ cdef class QueueTable:
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch,
     ) noexcept nogil:
         return cq_new(
-            self._above[1 if batch else 0], topic, topic_len, queue_id,
-            RC_BCQ_UNIT_BYTES if batch else RC_CQ_UNIT_BYTES, self._batch_file_size if batch else self._file_size,
-            <int>FILE_READ if self.read_only else <int>FILE_SPARSE,
+            self._shared, topic, topic_len, queue_id, RC_BCQ_UNIT_BYTES if batch else RC_CQ_UNIT_BYTES,
+            self._batch_file_size if batch else self._file_size,
         )
 
     cdef ExtQueue* _new_ext(self, const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
@@ -169,7 +178,7 @@ cdef class QueueTable:
         """Add a queue to the table. Returns False if there is not enough memory."""
         cdef bint fits
         pthread_mutex_lock(&self._mutex)
-        fits = self._make_room()
+        fits = self._make_room() and (self._is_open or self._set_opening(q))
         if fits:
             self._all[self._count] = q
             q.next = self._buckets[q.hash & self._mask]
@@ -177,6 +186,35 @@ cdef class QueueTable:
             self._count += 1
         pthread_mutex_unlock(&self._mutex)
         return fits
+
+    cdef bint _set_opening(self, ConsumeQueue* q) noexcept nogil:
+        """Give a queue a place for what only an opening needs. Return False without memory. The mutex is locked."""
+        cdef QueueOpening** blocks
+        cdef int block = self._opening_count // OPENINGS
+        if self._opening_count % OPENINGS == 0:
+            blocks = <QueueOpening**>realloc(self._openings, <size_t>(block + 1) * sizeof(QueueOpening*))
+            if blocks == NULL:
+                return False
+            self._openings = blocks
+            blocks[block] = <QueueOpening*>calloc(OPENINGS, sizeof(QueueOpening))
+            if blocks[block] == NULL:
+                return False
+        q.opening = &self._openings[block][self._opening_count % OPENINGS]
+        opening_init(q.opening)
+        self._opening_count += 1
+        return True
+
+    cdef void _end_opening(self) noexcept nogil:
+        """Free what only an opening needs."""
+        cdef int i
+        for i in range(self._count):
+            self._all[i].opening = NULL
+        for i in range((self._opening_count + OPENINGS - 1) // OPENINGS):
+            free(self._openings[i])
+        free(self._openings)
+        self._openings = NULL
+        self._opening_count = 0
+        self._is_open = True
 
     cdef bint _make_room(self) noexcept nogil:
         """Make room for one more queue in the list and the table. The mutex is locked."""
@@ -226,9 +264,19 @@ cdef class QueueTable:
         return [(topic, queue_id) for topic, queue_id, _ in self.phy_ends()]
 
     def ends(self):
-        """Return the queue offset after the last message of each queue, in the order of items()."""
-        cdef int i
-        return [self._all[i].max_offset for i in range(self._count) if self._all[i].dead == 0]
+        """Return the queue offset after the last message of each queue as an array("q"), in the order of items()."""
+        cdef int64_t[::1] found
+        cdef int i, count = 0
+        ends = array("q", bytes(8 * self._count))
+        if self._count > 0:
+            found = ends
+            for i in range(self._count):
+                if self._all[i].dead == 0:
+                    found[count] = self._all[i].max_offset
+                    count += 1
+            found = None
+            del ends[count:]
+        return ends
 
     def phy_ends(self):
         """Return (topic, queue id, physical offset after its last record or -1 without records) of each queue."""
@@ -253,12 +301,17 @@ cdef class QueueTable:
         """
         cdef int i = 0
         cdef ConsumeQueue* q = self.next_there(&i)
+        cdef QueueCounters none
+        cdef QueueCounters* c
         cdef list found = []
+        memset(&none, 0, sizeof(none))
         while q != NULL:
+            c = <QueueCounters*>rc_load_pointer(&q.counters)
+            c = &none if c == NULL else c
             found.append((
                 *key_of(q), rc_load_i64(&q.min_unit), rc_load_i64(&q.max_offset), rc_load_i64(&q.max_phy_offset),
-                rc_load_i64(&q.came), rc_load_i64(&q.came_bytes), rc_load_i64(&q.given), rc_load_i64(&q.given_bytes),
-                queue_bytes(&q.files) + (queue_bytes(&q.ext.files) if q.ext != NULL else 0),
+                rc_load_i64(&c.came), rc_load_i64(&c.came_bytes), rc_load_i64(&c.given), rc_load_i64(&c.given_bytes),
+                <int64_t>q.file_count * q.file_size + (queue_bytes(&q.ext.files) if q.ext != NULL else 0),
             ))
             q = self.next_there(&i)
         return found
@@ -270,8 +323,8 @@ cdef class QueueTable:
         cdef dict found = {}
         for i in range(self._count):
             q = self._all[i]
-            if q.dead == 0 and q.claim_phy >= 0:
-                found[key_of(q)] = q.claim_phy, q.claim_offset
+            if q.dead == 0 and q.opening != NULL and q.opening.claim_phy >= 0:
+                found[key_of(q)] = q.opening.claim_phy, q.opening.claim_offset
         return found
 
     def repeated(self):
@@ -285,10 +338,14 @@ cdef class QueueTable:
         Each is (topic, queue id, whether the log has the first record of its files). If so, the topic was deleted and
         created again.
         """
+        cdef QueueOpening* o
+        cdef list found = []
         cdef int i
-        return [
-            (*key_of(self._all[i]), self._all[i].claim_phy < 0) for i in range(self._count) if self._all[i].left_out > 0
-        ]
+        for i in range(self._count):
+            o = self._all[i].opening
+            if o != NULL and o.left_out > 0:
+                found.append((*key_of(self._all[i]), o.claim_phy < 0))
+        return found
 
 
 cdef tuple key_of(ConsumeQueue* q):

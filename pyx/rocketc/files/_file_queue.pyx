@@ -219,7 +219,9 @@ cdef int unmap(FileQueue* q, int keep) noexcept nogil:
     cdef int i, count = 0
     for i in range(q.count - keep):
         f = q.files[i]
-        if f.base != NULL and rc_load_i64(&f.holds) == 1 and f.flushed >= f.wrote and f.buffer == NULL:
+        if f.base == NULL or rc_load_i64(&f.holds) != 1 or f.buffer != NULL:
+            continue
+        if q.kind == FILE_SPARSE or f.flushed >= f.wrote:       # a sparse file is mapped again to be flushed
             file_unmap(f)
             count += 1
     return count

@@ -1,5 +1,5 @@
 """The folders of many queues and the files in them, listed by several threads."""
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 
 cdef extern from *:
@@ -8,6 +8,7 @@ cdef extern from *:
     typedef struct rc_found {
         int64_t start;      /* its name */
         int64_t size;       /* bytes */
+        uint64_t inode;
         int odd;            /* it is not a regular file */
         char name[24];
     } rc_found;
@@ -15,6 +16,7 @@ cdef extern from *:
     ctypedef struct rc_found:
         int64_t start
         int64_t size
+        uint64_t inode
         bint odd
         char name[24]
 

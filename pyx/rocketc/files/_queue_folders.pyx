@@ -42,9 +42,12 @@ cdef extern from *:
         errno = 0;
         f->start = strtoll(name, NULL, 10);     /* LLONG_MAX if it is too large: no file begins there */
         f->size = 0;
+        f->inode = 0;
         f->odd = fstatat(dirfd(d), name, &s, 0) != 0 || !S_ISREG(s.st_mode);
-        if (!f->odd)
+        if (!f->odd) {
             f->size = s.st_size;
+            f->inode = s.st_ino;
+        }
         return 1;
     }
 

@@ -10,10 +10,11 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, qsort, realloc
 
 from rocketc._status cimport check
-from rocketc.c.atomic cimport rc_load_i64
+from rocketc.c.atomic cimport rc_load_u8
 from rocketc.c.status cimport RC_OK
-from rocketc.derived._consume_queue_units cimport ConsumeQueue, cq_read, units_before
+from rocketc.derived._consume_queue_units cimport cq_read, units_before
 from rocketc.derived._consume_queues cimport ConsumeQueues
+from rocketc.derived._queue_files cimport ConsumeQueue
 from rocketc.derived._queue_table cimport key_of
 from rocketc.format._queue_units cimport Unit, is_valid
 
@@ -86,8 +87,8 @@ cdef class KnownRecords:
         cdef int64_t first, behind, count = 0
         for i in self._others:
             q = self._queues.nth(i)
-            if q.files.count > 0:
-                check(units_before(q, self._start, q.files.files[0].start // q.unit_bytes, &first))
+            if q.file_count > 0:
+                check(units_before(q, self._start, q.start // q.unit_bytes, &first))
                 check(units_before(q, self._stop, first, &behind))
                 count += behind - first
         if count > most:
@@ -116,9 +117,9 @@ cdef class KnownRecords:
         cdef Unit units[UNITS]
         cdef int64_t first, number, low = 0
         cdef int rc, got = 0, i
-        if q.files.count == 0 or rc_load_i64(&q.dead) != 0:
+        if q.file_count == 0 or rc_load_u8(&q.dead) != 0:
             return RC_OK
-        low = q.files.files[0].start // q.unit_bytes
+        low = q.start // q.unit_bytes
         rc = units_before(q, start, low, &first)
         number = max(first - 1, low)
         while rc == RC_OK:

@@ -7,12 +7,12 @@ from rocketc.format._record cimport Record
 
 ctypedef struct QueueSlot:
     QueueSlot* next         # next in the same bucket
+    int64_t next_offset     # guarded by the stripe's lock
     uint32_t hash
     int32_t queue_id
     int32_t topic_len
-    int64_t next_offset     # guarded by the stripe's lock
-    bint held               # puts wait: the topic is being deleted, or the queue is new while hold() is in effect
-    bint seen               # while the log is opened: it has a record of this queue that says its offset
+    uint8_t held            # puts wait: the topic is being deleted, or the queue is new while hold() is in effect
+    uint8_t seen            # while the log is opened: it has a record of this queue that says its offset
     uint8_t topic[1]        # topic_len bytes
 
 ctypedef struct Stripe:

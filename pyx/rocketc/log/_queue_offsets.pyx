@@ -160,7 +160,7 @@ cdef class QueueOffsets:
         slot.queue_id = queue_id
         slot.topic_len = topic_len
         slot.next_offset = 0
-        slot.held = self._holding
+        slot.held = 1 if self._holding else 0
         slot.seen = False
         memcpy(slot.topic, topic, <size_t>topic_len)
         slot.next = s.buckets[h & s.mask]
@@ -251,7 +251,7 @@ cdef class QueueOffsets:
                 for b in range(self._stripes[i].mask + 1):
                     slot = self._stripes[i].buckets[b]
                     while slot != NULL:
-                        slot.held = len(topics) > 0 and slot.topic[:slot.topic_len] in topics
+                        slot.held = 1 if len(topics) > 0 and slot.topic[:slot.topic_len] in topics else 0
                         slot = slot.next
             pthread_mutex_unlock(&self._stripes[i].mutex)
 

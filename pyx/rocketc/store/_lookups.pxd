@@ -1,9 +1,9 @@
 """Look-ups: find messages by key, id and time."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from rocketc.derived._consume_queue_units cimport ConsumeQueue
 from rocketc.derived._index_file_queue cimport IndexCursor
 from rocketc.derived._key_index cimport KeyIndex
+from rocketc.derived._queue_files cimport ConsumeQueue
 from rocketc.format._queue_units cimport Unit
 from rocketc.log._queue_offsets cimport QueueOffsets
 from rocketc.store._queue_reader cimport QueueReader

@@ -22,9 +22,10 @@ from rocketc.c.layout cimport (
 )
 from rocketc.c.properties cimport rc_value_at
 from rocketc.c.status cimport RC_BAD_UNIT, RC_END, RC_FILE_CUT, RC_MORE, RC_OK
-from rocketc.derived._consume_queue_units cimport ConsumeQueue, cq_min_offset, cq_read, cq_unit_of
+from rocketc.derived._consume_queue_units cimport cq_min_offset, cq_read, cq_unit_of
 from rocketc.derived._index_file_queue cimport index_cursor, key_hash
 from rocketc.derived._key_index cimport KeyIndex
+from rocketc.derived._queue_files cimport ConsumeQueue
 from rocketc.derived._queue_loader cimport check_queue
 from rocketc.files._append_file cimport file_readable
 from rocketc.format._queue_units cimport Unit, is_blank, is_valid

@@ -1,8 +1,8 @@
 """Reading messages of a queue: get() and get_raw()."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from rocketc.derived._consume_queue_units cimport ConsumeQueue
 from rocketc.derived._consume_queues cimport ConsumeQueues
+from rocketc.derived._queue_files cimport ConsumeQueue
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
 from rocketc.format._queue_units cimport Unit, is_light
 from rocketc.store._raw_records cimport RawGetResult, RawRecord, RawRecords

@@ -17,11 +17,13 @@ from libc.errno cimport ENOENT, ENOMEM
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 
 from rocketc._status cimport error_of, reason_of
-from rocketc.c.atomic cimport rc_count_i64, rc_load_i64
+from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
 from rocketc.c.status cimport RC_BAD_BODY_CRC, RC_BAD_PROPERTY_CRC, RC_BAD_UNIT, RC_END, RC_FILE_CUT, RC_OK
-from rocketc.derived._consume_queue_units cimport ConsumeQueue, cq_min_offset, cq_read, cq_tags_code, cq_unit_of
+from rocketc.derived._consume_queue_units cimport cq_min_offset, cq_read, cq_tags_code, cq_unit_of
 from rocketc.derived._consume_queues cimport ConsumeQueues
+from rocketc.derived._queue_files cimport ConsumeQueue, count_given
+from rocketc.derived._queue_loader cimport name_of
 from rocketc.files._append_file cimport FileState, file_readable
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
 from rocketc.format._queue_units cimport Unit, is_blank, is_schedule_topic, is_valid
@@ -209,8 +211,7 @@ cdef class QueueReader:
                 else:
                     rc = copy_records(result, &h, &a.of, how)
             if h.count > 0:
-                rc_count_i64(&q.given, h.messages)      # messages before a damaged one are returned first
-                rc_count_i64(&q.given_bytes, h.bytes)
+                count_given(q, h.messages, h.bytes)     # messages before a damaged one are returned first
             elif rc != RC_OK:
                 self._fail(rc, q, &h.wrong)
         finally:
@@ -268,8 +269,7 @@ cdef class QueueReader:
         if rc == RC_OK and h.count > 0:
             rc = raw_check(h, &a.of)
         if h.count > 0:
-            rc_count_i64(&q.given, h.messages)
-            rc_count_i64(&q.given_bytes, h.bytes)
+            count_given(q, h.messages, h.bytes)
         elif rc != RC_OK:
             with gil:
                 self._fail(rc, q, &h.wrong)
@@ -333,7 +333,7 @@ cdef class QueueReader:
         cdef Unit units[CHUNK]
         cdef Unit* u
         cdef int64_t limit = max(self._scan_bytes, a.max_count * RC_CQ_UNIT_BYTES), scanned = 0, unit, removed = -1
-        cdef int64_t units_in_file = q.files.file_size // q.unit_bytes, file_number
+        cdef int64_t units_in_file = q.file_size // q.unit_bytes, file_number
         cdef bint text = tags is not None and not a.flags & READ_LOOSE
         cdef bint code = tags is not None and not (text and (
             q.unit_bytes == RC_BCQ_UNIT_BYTES           # the messages of a batch have the tags
@@ -448,7 +448,7 @@ cdef class QueueReader:
 
     cdef int64_t _rolled(self, ConsumeQueue* q, int64_t unit, int64_t most) noexcept nogil:
         """Return the queue offset of the first unit in the file after the file of a unit."""
-        cdef int64_t per_file = q.files.file_size // q.unit_bytes
+        cdef int64_t per_file = q.file_size // q.unit_bytes
         cdef int64_t next = unit + per_file - unit % per_file
         cdef Unit u
         cdef int got = 0
@@ -480,11 +480,11 @@ cdef class QueueReader:
         if rc == RC_BAD_BODY_CRC or rc == RC_BAD_PROPERTY_CRC:
             raise error_of(rc, self.paths.at(wrong.phy_offset), wrong.phy_offset, "crc='none' returns it unchecked")
         if rc > 0 or rc == RC_FILE_CUT:
-            raise error_of(rc, self.paths.at(wrong.phy_offset) if wrong.size != 0 else os.fsdecode(q.folder))
+            raise error_of(rc, self.paths.at(wrong.phy_offset) if wrong.size != 0 else name_of(q))
         pos = wrong.unit * q.unit_bytes
-        path = os.path.join(os.fsdecode(q.folder), f"{pos - pos % q.files.file_size:020d}")
+        path = os.path.join(name_of(q), f"{pos - pos % q.file_size:020d}")
         raise CorruptUnitError(
-            path, pos % q.files.file_size, reason_of(rc),
+            path, pos % q.file_size, reason_of(rc),
             f"the unit of queue offset {wrong.queue_offset} names {wrong.size} bytes at physical offset "
             f"{wrong.phy_offset}, but its record is not there; `rocketc rebuild` rebuilds the queue from the log, "
             "`rocketc verify` checks the log"

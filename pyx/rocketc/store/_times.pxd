@@ -1,7 +1,7 @@
 """Queue offsets by time: find a message of a queue by its store timestamp."""
 from libc.stdint cimport int64_t
 
-from rocketc.derived._consume_queue_units cimport ConsumeQueue
+from rocketc.derived._queue_files cimport ConsumeQueue
 from rocketc.format._queue_units cimport Unit
 from rocketc.store._results cimport Cursor
 

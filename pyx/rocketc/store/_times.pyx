@@ -6,15 +6,15 @@ Source: RocketMQ ConsumeQueue.getOffsetInQueueByTime
 """
 from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t
-from libc.stdio cimport snprintf
 
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.bytes cimport rc_get_i64
 from rocketc.c.layout cimport RC_CQ_UNIT_BYTES, RC_MSG_STORE_TIMESTAMP_PAST
 from rocketc.c.service cimport pthread_mutex_lock, pthread_mutex_unlock
 from rocketc.c.status cimport RC_FILE_CUT, RC_OK
-from rocketc.derived._consume_queue_units cimport ConsumeQueue, cq_read
-from rocketc.files._append_file cimport FileState, file_readable
+from rocketc.derived._consume_queue_units cimport cq_read
+from rocketc.derived._queue_files cimport ConsumeQueue, path_of_file
+from rocketc.files._append_file cimport file_readable
 from rocketc.files._file_queue cimport FileQueue
 from rocketc.format._queue_units cimport Unit, is_blank
 from rocketc.format._record cimport Record, parse_record
@@ -92,7 +92,7 @@ cdef int file_by_time(
     ConsumeQueue* q, int64_t when, int boundary, Cursor* c, int64_t* file,
 ) noexcept nogil:
     """Choose the file to search by the times of first and last units; gets its position in the queue, or -1."""
-    cdef int64_t each = q.files.file_size // q.unit_bytes, units = rc_load_i64(&q.units)
+    cdef int64_t each = q.file_size // q.unit_bytes, units = rc_load_i64(&q.units)
     cdef int64_t first = rc_load_i64(&q.min_unit) // each, last = (units - 1) // each, i, time
     cdef int rc
     if boundary == LOWER:
@@ -125,29 +125,20 @@ cdef int file_by_change(ConsumeQueue* q, int64_t when, int64_t* file) noexcept n
     or an errno.
     """
     cdef char path[PATH_BYTES]
-    cdef FileState* f
-    cdef int64_t changed = 0
-    cdef int i = 0, rc
+    cdef int64_t changed = 0, next = rc_load_i64(&q.start)
+    cdef int rc
     file[0] = -1
-    while True:
-        f = NULL
-        pthread_mutex_lock(&q.files.mutex)
-        i = min(i, q.files.count)
-        while i > 0 and q.files.files[i - 1].start > file[0]:
-            i -= 1                      # files before it were deleted since
-        if i < q.files.count:
-            f = q.files.files[i]
-            snprintf(path, PATH_BYTES, b"%s", f.path)
-            file[0] = f.start
-        pthread_mutex_unlock(&q.files.mutex)
-        if f == NULL:
-            return RC_OK
-        rc = rc_changed_ms(path, &changed)
+    while next >= 0 and next < rc_load_i64(&q.start) + rc_load_i64(&q.file_count) * q.file_size:
+        file[0] = next
+        rc = path_of_file(q, next, path)
+        if rc == RC_OK:
+            rc = rc_changed_ms(path, &changed)
         if rc == RC_OK and changed >= when:
             return RC_OK
         if rc != RC_OK and rc != ENOENT:
             return rc
-        i += 1
+        next = max(next + q.file_size, rc_load_i64(&q.start))   # files may have been deleted
+    return RC_OK
 
 
 cdef int by_time(
@@ -155,7 +146,7 @@ cdef int by_time(
 ) noexcept nogil:
     """Find the queue offset in the file that begins at the position `file` of the queue."""
     cdef Unit u
-    cdef int64_t each = q.files.file_size // q.unit_bytes, start = file // q.unit_bytes
+    cdef int64_t each = q.file_size // q.unit_bytes, start = file // q.unit_bytes
     cdef int64_t low = max(rc_load_i64(&q.min_unit), start), high = min(rc_load_i64(&q.units), start + each) - 1
     cdef int64_t unit = 0, time
     cdef int rc, got = 0
