@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 from rocketc.status import PutStatus
+
+FILE_TEXTS = {  # errno -> what has taken the place of a file
+    errno.ELOOP: "a symbolic link, which a writer does not follow: put the file itself in its place",
+    errno.ENXIO: "not a regular file",
+}
 
 
 class RocketcError(Exception):

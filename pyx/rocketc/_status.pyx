@@ -12,7 +12,9 @@ from rocketc.c.status cimport (
     RC_NO_ROOM, RC_OK, RC_PROPERTIES_TOO_LONG, RC_TOO_LARGE, RC_TOPIC_TOO_LONG, RC_TRUNCATED, RC_ZEROED,
 )
 
-from rocketc.errors import CorruptRecordError, IllegalMessageError, RocketcError, StoreFullError, StoreIOError
+from rocketc.errors import (
+    FILE_TEXTS, CorruptRecordError, IllegalMessageError, RocketcError, StoreFullError, StoreIOError,
+)
 
 _REASONS = {
     RC_BAD_SIZE: "bad_size",
@@ -67,7 +69,7 @@ cdef object error_of(int rc, object path, int64_t offset=-1, str advice=""):
     if rc == RC_FILE_CUT:
         return StoreIOError(errno.EIO, "the file became shorter, or unreadable, while it was mapped", path)
     if rc > 0:
-        text = f"{os.strerror(rc)}: {_ADVICE[rc]}" if rc in _ADVICE else os.strerror(rc)
+        text = FILE_TEXTS.get(rc) or (f"{os.strerror(rc)}: {_ADVICE[rc]}" if rc in _ADVICE else os.strerror(rc))
         return (StoreFullError if rc in (errno.ENOSPC, errno.EDQUOT) else StoreIOError)(rc, text, path)
     if offset >= 0:
         return CorruptRecordError(path, offset, _REASONS[rc], advice)

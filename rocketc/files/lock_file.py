@@ -16,6 +16,7 @@ from typing import NoReturn, Protocol
 
 from rocketc.errors import StoreLockedError
 from rocketc.files.durable import errors_named, sync_folder, write_all
+from rocketc.files.regular import open_regular
 
 # On Linux such a lock belongs to the open file: a second one in the same process fails too, and it conflicts with the
 # locks of other programs (F_SETLK), such as Java. Other systems use F_SETLK; there _held prevents a second one.
@@ -65,7 +66,7 @@ class StoreLock:
         with _opening:
             if not _BY_FILE and _key_of(path) in _held:  # opening and closing it here would end the lock
                 self._locked()
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._fd = open_regular(path, os.O_RDWR | os.O_CREAT)
             _open.add(self)
             try:
                 if _BY_FILE:
@@ -133,7 +134,7 @@ def holder_of(root: str | os.PathLike[str]) -> int | None:
     if not _BY_FILE:  # opening and closing the file here might end the lock
         return None
     try:
-        fd = os.open(os.path.join(root, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(os.path.join(root, "lock"))
     except OSError:
         return None
     try:
@@ -203,7 +204,7 @@ class AbortFile:
         """The process that the file names, as RocketMQ 5 and rocketc write it; None: it names no process, or is
         missing."""
         try:
-            with open(self.path, "rb") as file:
+            with open(self.path, "rb", opener=open_regular) as file:
                 return pid_in(file.read(20))
         except OSError:
             return None
@@ -213,7 +214,7 @@ class AbortFile:
         new file is removed then."""
         there = self.exists()
         with errors_named(self.path):
-            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            fd = open_regular(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 os.write(fd, b"%d" % os.getpid())
                 os.fsync(fd)

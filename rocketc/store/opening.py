@@ -16,13 +16,14 @@ from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._index_reader import IndexFile
 from rocketc.derived._key_index import KeyIndex
 from rocketc.derived._reput import ReputService
-from rocketc.derived.queue_files import index_below, queues_below
+from rocketc.derived.queue_files import QUEUE_FOLDERS, index_below, queues_below
 from rocketc.errors import RocketcError, StoreIOError
 from rocketc.files import _checkpoint
 from rocketc.files._mapped_file_queue import MappedFileQueue
 from rocketc.files.durable import errors_named, make_folder, sync_folder
 from rocketc.files.lock_file import AbortFile, StoreLock
 from rocketc.files.paths import LogFile, StrPath, resolve
+from rocketc.files.regular import refuse_linked_folders
 from rocketc.files.remote import refuse_urls
 from rocketc.log._commit_log import CommitLog
 from rocketc.log._put_locks import LOCKS, AdaptiveLock
@@ -175,6 +176,7 @@ class StoreRoot:
 
         clock  of a store without threads: a Stepper is returned, and no threads start; None: the store has threads
         """
+        refuse_links(root, config)
         self = cls(root)
         try:
             dispatcher, stepper = self._start(config, clock)
@@ -340,6 +342,17 @@ class ReadOnlyRoot:
         for message in found:
             last = message.phy_offset + message.store_size
         return last
+
+
+def refuse_links(root: str, config: StoreConfig) -> None:
+    """Raise StoreIOError if a folder of the store is a symbolic link, unless config.linked_folders allows it. The root,
+    and folders that the settings name, may be links.
+
+    >>> refuse_links("/nowhere", StoreConfig())
+    """
+    if not config.linked_folders:
+        log = ["commitlog"] if config.store_path_commit_log is None else []
+        refuse_linked_folders(root, [*log, *QUEUE_FOLDERS, "index", "config", "cut"])
 
 
 def _index(root: str, config: StoreConfig) -> KeyIndex | None:

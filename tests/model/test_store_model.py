@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support import oracle
+from support.replaced import MAKERS, is_named, no_hang, replace
 
 import rocketc
 
@@ -211,6 +212,27 @@ class StoreModel(RuleBasedStateMachine):
         files[f"commitlog/{end:020d}"] = bytes(size)
         self.durable = len(self.puts)
         self.recover(files)
+
+    # other programs
+
+    @rule(which=st.integers(0, 1 << 30), kind=st.sampled_from(sorted(MAKERS)))
+    def replace_a_file(self, which: int, kind: str) -> None:
+        """Something else is in the place of a file of the closed store. Nothing outside of the store is changed."""
+        self.store.close()
+        files = remains.take(self.root)
+        path = self.root / sorted(files)[which % len(files)]
+        outside = Path(self.memory.name, "outside")
+        before = replace(path, kind, outside)
+        with no_hang():
+            for read_only in (True, False):
+                try:
+                    rocketc.open(self.root, read_only=read_only, **self.fields).close()
+                except rocketc.RocketcError as error:
+                    assert is_named(path, error)
+        assert outside.read_bytes() == before and not (path.parent / "nowhere").exists()
+        remains.lay(files, self.root)
+        self.open()
+        self.flushed()
 
     # invariants
 

@@ -157,7 +157,7 @@ cdef class QueueLoader(QueueTable):
             n = snprintf(path, PATH_BYTES, b"%s/%s", folder.path, file.name)
             if n >= PATH_BYTES:
                 rc = ENAMETOOLONG
-            elif file.odd:
+            elif file.odd == 1 or (file.odd and not self.read_only):      # a writer does not follow links
                 self._set_aside(os.fsdecode(path))
             else:
                 if (
@@ -199,7 +199,10 @@ cdef class QueueLoader(QueueTable):
     cdef int _load_ext(self, ConsumeQueue* q, str folder) except -1:
         """Find the extension of a queue that was just loaded. The queue gets an extension if new queues do."""
         cdef int problems = 0
-        sizes = [size for _, _, size in files_in(folder) if size > 0]
+        cdef list odd = None if self.read_only else []
+        sizes = [size for _, _, size in files_in(folder, odd) if size > 0]
+        for path in odd or ():
+            self._set_aside(path)
         if not sizes and not self._extends:
             return 0
         if self._ext_file_size == 0:
