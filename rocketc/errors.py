@@ -34,7 +34,8 @@ class StoreLockedError(RocketcError):
 
 
 class StoreFailedError(RocketcError):
-    """An earlier write or flush failed: the store accepts no more messages until it is opened again."""
+    """An earlier write or flush failed, or the store has lost its lock: it accepts no more messages until it is opened
+    again."""
 
 
 class PageCacheBusyError(RocketcError):

@@ -84,7 +84,7 @@ def clean(
     else:
         refuse_links(root, config)
         # Held during the question, so that the answer is about these files.
-        lock = StoreLock(root)
+        lock = StoreLock(root, config.commit_log_paths(root))
         try:
             if not yes:
                 plan = cleaner.plan(**how)

@@ -154,7 +154,7 @@ def rebuild_files(
     if not files:
         raise StoreIOError(errno.ENOENT, "no commit log to rebuild from", os.fspath(path))
     refuse_links(root, settings)
-    lock = StoreLock(root)
+    lock = StoreLock(root, settings.commit_log_paths(root))
     try:
         work = os.path.join(root, FOLDER)
         _remove(work)

@@ -1,6 +1,7 @@
 """The store compared with a list, for messages put, flushed, killed or cut off from power in any order."""
 
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,6 +232,24 @@ class StoreModel(RuleBasedStateMachine):
                     assert is_named(path, error)
         assert outside.read_bytes() == before and not (path.parent / "nowhere").exists()
         remains.lay(files, self.root)
+        self.open()
+        self.flushed()
+
+    @rule()
+    def delete_the_lock_file(self) -> None:
+        """The store notices, and its puts are refused."""
+        if self.pool:
+            self.flush()  # a buffer that the store can't write any more is lost
+        (self.root / "lock").unlink()
+        with pytest.raises(rocketc.StoreLockedError):
+            rocketc.open(self.root, **self.fields)
+        until = time.monotonic() + 20
+        while self.store.failed is None and time.monotonic() < until:
+            time.sleep(0.01)
+        with pytest.raises(rocketc.StoreFailedError, match="is gone or was replaced"):
+            self.store.put("orders", b"refused")
+        with pytest.raises(rocketc.StoreFailedError):
+            self.store.close()
         self.open()
         self.flushed()
 
