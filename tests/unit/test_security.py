@@ -124,6 +124,27 @@ def test_no_code_sets_permissions():
                 assert "0o777)" in line, f"{path.name}: {line}"
 
 
+FLOORS = ["files", "tables", "read", "log", "derived", "store", "workqueue", "jobs"]
+# open_regular itself, folders, and new files, which are opened with O_EXCL
+OTHERS = {"regular.py": 1, "durable.py": 1, "lock_file.py": 1, "truncation.py": 1}
+
+
+def test_every_file_of_a_store_is_opened_by_one_function():
+    """open_regular() or rc_open_file(): they do not wait, and follow no links for writing."""
+    found = {}
+    for floor in FLOORS:
+        for path, _, call in calls(f"rocketc/{floor}", "open"):
+            text = ast.unparse(call)
+            if text.startswith(("open(", "os.open(")) and "opener=open_regular" not in text:
+                found[path.name] = found.get(path.name, 0) + 1
+    assert found == OTHERS
+    safe = re.compile(r"O_TMPFILE|O_EXCL|O_DIRECTORY|O_NONBLOCK")
+    for path in [*CYTHON, *HEADERS]:
+        text = path.read_text()
+        assert "os.open(" not in text and "cimport open" not in text, path
+        assert all(safe.search(line) for line in text.splitlines() if "fd = open(" in line), path
+
+
 # ------------------------------------------------------------------------------------------- names that are paths
 
 FOLDERS = ["../x", "../../../x", "/tmp/x", "a/b", "a\0b", "\0", "", ".", "..", "/", "%LMQ%../x", "%RETRY%/../x"]
