@@ -93,6 +93,8 @@ class StoreConfig:
     store_path_root_dir = None               the root; None: the path given to open()
     store_path_commit_log = None             folders of the commit log; None: `commitlog` below the root
     read_only_commit_log_store_paths = None  folders of older log files that are only read
+    linked_folders = False                   True: `commitlog`, `consumequeue`, `index`, `config` and other folders in
+                                             the root may be symbolic links; False: a writer refuses them
 
     Files of the commit log:
 
@@ -235,6 +237,7 @@ class StoreConfig:
     store_path_root_dir: str | None = None
     store_path_commit_log: str | None = None
     read_only_commit_log_store_paths: str | None = None
+    linked_folders: bool = False
 
     mapped_file_size_commit_log: int = 1 << 30
     warm_maped_file_enable: bool = False

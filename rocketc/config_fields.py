@@ -48,6 +48,7 @@ class ConfigFields(TypedDict, total=False):
     store_path_root_dir: StrPath | None
     store_path_commit_log: StrPath | None
     read_only_commit_log_store_paths: StrPath | None
+    linked_folders: bool
 
     mapped_file_size_commit_log: Size
     warm_maped_file_enable: bool

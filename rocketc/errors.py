@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 from rocketc.status import PutStatus
+
+FILE_TEXTS = {  # errno -> what has taken the place of a file
+    errno.ELOOP: "a symbolic link, which a writer does not follow: put the file itself in its place",
+    errno.ENXIO: "not a regular file",
+}
 
 
 class RocketcError(Exception):
@@ -27,7 +34,8 @@ class StoreLockedError(RocketcError):
 
 
 class StoreFailedError(RocketcError):
-    """An earlier write or flush failed: the store accepts no more messages until it is opened again."""
+    """An earlier write or flush failed, or the store has lost its lock: it accepts no more messages until it is opened
+    again."""
 
 
 class PageCacheBusyError(RocketcError):

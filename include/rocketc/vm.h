@@ -224,6 +224,29 @@ static inline int rc_clear_from(int fd, int64_t from, int64_t size)
     return rc_write_zeros(fd, (size_t)whole, (size_t)(end < size ? end : size), RC_ZERO_BLOCK_MAX);
 }
 
+/* Open an existing file of a store with open(2)'s flags. Whatever has taken the file's place, this does not wait, and a
+ * writer does not follow a symbolic link. Returns a descriptor of a regular file, which the caller closes; or -1 with an
+ * errno: ELOOP for a link, EISDIR for a folder, ENXIO for a FIFO, a socket or a device, or one of open(2). */
+static inline int rc_open_file(const char *path, int flags)
+{
+    struct stat info;
+    int fd, rc = 0;
+    if ((flags & O_ACCMODE) != O_RDONLY)
+        flags |= O_NOFOLLOW;
+    fd = open(path, flags | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &info) != 0)
+        rc = errno;
+    else if (!S_ISREG(info.st_mode))
+        rc = S_ISDIR(info.st_mode) ? EISDIR : ENXIO;
+    if (rc == 0)
+        return fd;
+    (void)close(fd);
+    errno = rc;
+    return -1;
+}
+
 /* Open a new file without a name for writing; the caller closes *fd. rc_name_file gives it its name. So other
  * processes, also after a crash, never see the file before it has its length. Where unnamed files are not supported,
  * it gets its name here. Returns 0 or an errno: EEXIST if the name is taken. */

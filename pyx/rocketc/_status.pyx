@@ -9,10 +9,12 @@ from rocketc.c.status cimport (
     RC_BAD_ARGUMENT, RC_BAD_BLANK, RC_BAD_BODY_CRC, RC_BAD_BODY_LENGTH, RC_BAD_CHAIN, RC_BAD_COMPRESSION,
     RC_BAD_INNER_BATCH, RC_BAD_LENGTH, RC_BAD_MAGIC, RC_BAD_PHYSICAL_OFFSET, RC_BAD_PROPERTIES_LENGTH, RC_BAD_PROPERTY,
     RC_BAD_PROPERTY_CRC, RC_BAD_SIZE, RC_BAD_TOPIC_LENGTH, RC_BAD_UNIT, RC_FILE_CUT, RC_MISSING_PROPERTY_CRC,
-    RC_NO_ROOM, RC_OK, RC_PROPERTIES_TOO_LONG, RC_TOO_LARGE, RC_TOPIC_TOO_LONG, RC_TRUNCATED, RC_ZEROED,
+    RC_LOCK_LOST, RC_NO_ROOM, RC_OK, RC_PROPERTIES_TOO_LONG, RC_TOO_LARGE, RC_TOPIC_TOO_LONG, RC_TRUNCATED, RC_ZEROED,
 )
 
-from rocketc.errors import CorruptRecordError, IllegalMessageError, RocketcError, StoreFullError, StoreIOError
+from rocketc.errors import (
+    FILE_TEXTS, CorruptRecordError, IllegalMessageError, RocketcError, StoreFullError, StoreIOError, StoreLockedError,
+)
 
 _REASONS = {
     RC_BAD_SIZE: "bad_size",
@@ -66,8 +68,10 @@ cdef object error_of(int rc, object path, int64_t offset=-1, str advice=""):
     """
     if rc == RC_FILE_CUT:
         return StoreIOError(errno.EIO, "the file became shorter, or unreadable, while it was mapped", path)
+    if rc == RC_LOCK_LOST:
+        return StoreLockedError(f"{path} is gone or was replaced, so another process may write this store")
     if rc > 0:
-        text = f"{os.strerror(rc)}: {_ADVICE[rc]}" if rc in _ADVICE else os.strerror(rc)
+        text = FILE_TEXTS.get(rc) or (f"{os.strerror(rc)}: {_ADVICE[rc]}" if rc in _ADVICE else os.strerror(rc))
         return (StoreFullError if rc in (errno.ENOSPC, errno.EDQUOT) else StoreIOError)(rc, text, path)
     if offset >= 0:
         return CorruptRecordError(path, offset, _REASONS[rc], advice)

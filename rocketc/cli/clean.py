@@ -16,6 +16,7 @@ from rocketc.derived.queue_files import IndexOnDisk, QueuesOnDisk
 from rocketc.files.lock_file import StoreLock
 from rocketc.report.summaries import clean_total, draw_clean
 from rocketc.store.cleaning import Cleaner, CleanReport, LogOnDisk, sync_system
+from rocketc.store.opening import refuse_links
 
 
 @command(
@@ -81,7 +82,9 @@ def clean(
     elif not yes and not can_ask():
         raise click.UsageError("nothing is deleted without a terminal for the question; add --yes, or --dry-run")
     else:
-        lock = StoreLock(root)  # held during the question, so that the answer is about these files
+        refuse_links(root, config)
+        # Held during the question, so that the answer is about these files.
+        lock = StoreLock(root, config.commit_log_paths(root))
         try:
             if not yes:
                 plan = cleaner.plan(**how)

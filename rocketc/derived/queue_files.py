@@ -6,6 +6,7 @@ Files are only deleted here if the store is not open.
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from rocketc.derived._index_reader import IndexFile
 from rocketc.derived._key_index import KeyIndex
 from rocketc.errors import RocketcError
 from rocketc.files.durable import errors_named, sync_folder
+from rocketc.files.regular import open_regular
 
 _OFFSET = struct.Struct(">q")
 UNIT_BYTES = {"consumequeue": CQ_UNIT_BYTES, "batchconsumequeue": BCQ_UNIT_BYTES}  # first in a unit: physical offset
@@ -185,9 +187,11 @@ def _files(folder: str) -> list[tuple[str, int]]:
     for name in sorted(filter(str.isdecimal, _names(folder))):
         path = os.path.join(folder, name)
         try:
-            found.append((path, os.path.getsize(path)))
+            info = os.stat(path)
         except OSError:
             continue
+        if stat.S_ISREG(info.st_mode):
+            found.append((path, info.st_size))
     return found
 
 
@@ -209,7 +213,7 @@ def _last(path: str, size: int, unit: int) -> int | None:
 
 def _number(path: str, pos: int) -> int | None:
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
             return int(_OFFSET.unpack(os.pread(file.fileno(), _OFFSET.size, pos))[0])
     except (OSError, struct.error):
         return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rocketc.errors import StoreIOError
 from rocketc.files import sparse
 from rocketc.files.durable import errors_named
+from rocketc.files.regular import open_regular
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,14 +37,8 @@ class BlockFile:
         self._fd = -1
         self.path = os.fspath(path)
         with errors_named(self.path):
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            info = os.fstat(self._fd)
-        if not stat.S_ISREG(info.st_mode):
-            kind = errno.EISDIR if stat.S_ISDIR(info.st_mode) else errno.EINVAL
-            text = os.strerror(kind) if kind == errno.EISDIR else "not a regular file"
-            self.close()
-            raise StoreIOError(kind, text, self.path)
-        self.size = info.st_size
+            self._fd = open_regular(self.path)
+            self.size = os.fstat(self._fd).st_size
 
     def __enter__(self) -> Self:
         return self

@@ -7,6 +7,7 @@ import fcntl
 import os
 
 from rocketc.errors import StoreFullError, StoreIOError
+from rocketc.files.regular import open_regular
 
 
 class errors_named:
@@ -65,7 +66,7 @@ def sync_file(path: str | os.PathLike[str]) -> None:
     """
     path = os.fspath(path)
     with errors_named(path):
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = open_regular(path, os.O_RDWR)
         try:
             os.fsync(fd)
         finally:

@@ -1,11 +1,12 @@
 """The files that show which process uses a store: `lock`, held by the writer, and `abort`, which exists while it runs.
-Also close_all(), for the end of a process."""
+The writer also locks the folders of its log. Also close_all(), for the end of a process."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import struct
 import sys
@@ -16,6 +17,9 @@ from typing import NoReturn, Protocol
 
 from rocketc.errors import StoreLockedError
 from rocketc.files.durable import errors_named, sync_folder, write_all
+from rocketc.files.regular import open_regular
+
+_log = logging.getLogger("rocketc.store")
 
 # On Linux such a lock belongs to the open file: a second one in the same process fails too, and it conflicts with the
 # locks of other programs (F_SETLK), such as Java. Other systems use F_SETLK; there _held prevents a second one.
@@ -29,13 +33,17 @@ _held: set[tuple[int, int] | None] = set()  # device and inode
 
 
 class StoreLock:
-    """The right to write to a store: a lock on the first byte of `lock` in its root, as in RocketMQ.
+    """The right to write to a store: a lock on the first byte of `lock` in its root, as in RocketMQ, and a lock on each
+    folder of its log.
 
-    root  the store's folder; the file is created there, and stays
-    The lock ends with release(), or with the process. A forked child does not hold it. Where there are only F_SETLK
-    locks (macOS), it also ends when this process closes any other descriptor of the file `lock`.
-    Raises StoreLockedError if this process or another one holds it; StoreIOError and StoreFullError with the file's
-    name.
+    root     the store's folder; the file is created there, and stays
+    folders  of the log; those that do not exist are left out, see take_folders(). None: `commitlog` below the root
+    The locks end with release(), or with the process. A forked child does not hold them. Where there are only F_SETLK
+    locks (macOS), that of the file also ends when this process closes any other descriptor of the file `lock`. The
+    folders are locked with flock(), which RocketMQ does not use: they keep out a second rocketc if `lock` was deleted,
+    or if two stores name one folder. A file system that can't lock folders is accepted.
+    Raises StoreLockedError if this process or another one holds a lock; StoreIOError and StoreFullError with the
+    file's name.
 
     >>> import tempfile
     >>> root = tempfile.mkdtemp()
@@ -47,16 +55,18 @@ class StoreLock:
     >>> StoreLock(root).release()
     """
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], folders: Iterable[str] | None = None) -> None:
         self._fd = -1
         self._root = os.fspath(root)
         self._key: tuple[int, int] | None = None
+        self._folders: dict[tuple[int, int], tuple[int, str]] = {}  # device and inode -> descriptor, path
         path = os.path.join(self._root, "lock")
         try:
             with errors_named(path):
                 self._take(path)
                 write_all(self._fd, b"lock", 0)
                 os.fsync(self._fd)
+            self.take_folders([os.path.join(self._root, "commitlog")] if folders is None else folders)
         except BaseException:
             self.release()
             raise
@@ -65,7 +75,7 @@ class StoreLock:
         with _opening:
             if not _BY_FILE and _key_of(path) in _held:  # opening and closing it here would end the lock
                 self._locked()
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._fd = open_regular(path, os.O_RDWR | os.O_CREAT)
             _open.add(self)
             try:
                 if _BY_FILE:
@@ -84,6 +94,38 @@ class StoreLock:
         how = "" if not pid else ", in this process" if pid == os.getpid() else f", by process {pid}"
         raise StoreLockedError(f"{self._root} is open for writing already{how}")
 
+    def take_folders(self, folders: Iterable[str]) -> None:
+        """Lock these folders of the log too, as far as they exist and are not locked yet. Raises StoreLockedError if
+        another store has one, StoreIOError."""
+        for folder in folders:
+            with _opening, errors_named(folder), contextlib.suppress(FileNotFoundError):
+                self._take_folder(os.path.abspath(folder))
+
+    def _take_folder(self, folder: str) -> None:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_CLOEXEC)
+        info = os.fstat(fd)
+        if (info.st_dev, info.st_ino) in self._folders:  # the same folder under two names
+            os.close(fd)
+            return
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            own = folder == os.path.join(os.path.abspath(self._root), "commitlog")
+            pid = _running_pid(self._root) if own else 0
+            how = "" if not pid else ", in this process" if pid == os.getpid() else f", by process {pid}"
+            raise StoreLockedError(f"the log in {folder} is in use by another writer{how}") from None
+        except OSError as error:  # a file system without locks of folders: NFS
+            _log.debug("%s can't be locked: %s", folder, error.strerror)
+        self._folders[info.st_dev, info.st_ino] = fd, folder
+
+    def watched(self) -> list[tuple[str, int, int, bool]]:
+        """Return what must stay in its place while the lock is held: (path, device, inode, whether the path may be a
+        symbolic link)."""
+        info = os.fstat(self._fd)
+        folders = [(path, device, inode, True) for (device, inode), (_, path) in self._folders.items()]
+        return [(os.path.abspath(os.path.join(self._root, "lock")), info.st_dev, info.st_ino, False), *folders]
+
     @property
     def fd(self) -> int:
         """Descriptor of the lock file; -1 after release(), and in a forked child."""
@@ -97,17 +139,25 @@ class StoreLock:
                 return
             if self._key is not None:
                 _held.discard(self._key)
+            for folder, _ in self._folders.values():  # before the file: the next writer takes the file first
+                with contextlib.suppress(OSError):
+                    fcntl.flock(folder, fcntl.LOCK_UN)
             if _BY_FILE:  # a child that C code forked may have the file open as well
                 with contextlib.suppress(OSError):
                     fcntl.fcntl(self._fd, _SET_LOCK, _flock(fcntl.F_UNLCK))
-            fd, self._fd = self._fd, -1
+            self._close()
+
+    def _close(self) -> None:
+        fds = [self._fd, *(fd for fd, _ in self._folders.values())]
+        self._fd = -1
+        self._folders = {}
+        for fd in fds:
             os.close(fd)
 
     def _leave_to_parent(self) -> None:
-        """In a forked child: close the file without releasing the parent's lock."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        """In a forked child: close the files without releasing the parent's locks."""
+        if self._fd >= 0:
+            self._close()
 
     def __del__(self) -> None:
         if getattr(self, "_fd", -1) >= 0:
@@ -133,7 +183,7 @@ def holder_of(root: str | os.PathLike[str]) -> int | None:
     if not _BY_FILE:  # opening and closing the file here might end the lock
         return None
     try:
-        fd = os.open(os.path.join(root, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(os.path.join(root, "lock"))
     except OSError:
         return None
     try:
@@ -203,7 +253,7 @@ class AbortFile:
         """The process that the file names, as RocketMQ 5 and rocketc write it; None: it names no process, or is
         missing."""
         try:
-            with open(self.path, "rb") as file:
+            with open(self.path, "rb", opener=open_regular) as file:
                 return pid_in(file.read(20))
         except OSError:
             return None
@@ -213,7 +263,7 @@ class AbortFile:
         new file is removed then."""
         there = self.exists()
         with errors_named(self.path):
-            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            fd = open_regular(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 os.write(fd, b"%d" % os.getpid())
                 os.fsync(fd)

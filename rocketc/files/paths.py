@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from rocketc.errors import StoreIOError
 from rocketc.files import remote
 from rocketc.files.durable import errors_named
+from rocketc.files.regular import open_regular
 from rocketc.files.remote import Options, RemotePath, is_url, shown
 from rocketc.files.sparse import written_blocks
 
@@ -318,7 +319,7 @@ def _refuse_packed(path: str, size: int, storage: Options | None) -> None:
 
 def _head(path: str) -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = open_regular(path)
         try:
             return os.pread(fd, 6, 0)
         finally:
@@ -339,10 +340,10 @@ def _has_data(path: str, size: int, storage: Options | None) -> bool:
     if is_url(path):
         return RemotePath(path, storage).written_blocks(size)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = open_regular(path)
         try:
             info = os.fstat(fd)
-            if not stat.S_ISREG(info.st_mode) or any(os.pread(fd, 8, 0)):
+            if any(os.pread(fd, 8, 0)):
                 return True
         finally:
             os.close(fd)
@@ -357,5 +358,5 @@ def _has_data_behind(path: str, *_: int) -> bool:
 
     The result is cached as long as the arguments stay the same: a reader that follows a log asks again and again.
     """
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
         return any(True for _ in written_blocks(file.fileno()))

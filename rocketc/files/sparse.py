@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
+from rocketc.files.regular import open_regular
+
 _BLOCK_BYTES = 1 << 20
 _ZEROS = bytes(_BLOCK_BYTES)
 
@@ -95,7 +97,7 @@ def holes_of(path: str, base: int = 0) -> list[tuple[int, int]]:
     """
     out: list[tuple[int, int]] = []
     pos = 0
-    with suppress(OSError), open(path, "rb", buffering=0) as file:
+    with suppress(OSError), open(path, "rb", buffering=0, opener=open_regular) as file:
         for start, stop in extents(file.fileno()):
             if start > pos:
                 out.append((base + pos, base + start))

@@ -16,6 +16,7 @@ from rocketc.files import _checkpoint
 from rocketc.files._mapped_file import MappedFile
 from rocketc.files.lock_file import AbortFile, holder_of
 from rocketc.files.paths import Log, LogFile, base_of, resolve
+from rocketc.files.regular import open_regular
 from rocketc.files.remote import refuse_urls
 from rocketc.files.sparse import holes_of
 from rocketc.jobs.progress import Progress, no_progress
@@ -278,7 +279,7 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 def _read(path: str, size: int) -> bytes | None:
     """Return the first bytes of a small file, or None if it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             return file.read(size)
     except OSError:
         return None

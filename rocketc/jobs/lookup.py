@@ -14,6 +14,7 @@ from rocketc.errors import CorruptRecordError, RocketcError
 from rocketc.files._mapped_file import MappedFile
 from rocketc.files.durable import errors_named
 from rocketc.files.paths import Log, LogFile, base_of, resolve
+from rocketc.files.regular import open_regular
 from rocketc.files.remote import refuse_urls
 from rocketc.format._encoding import encode
 from rocketc.jobs.progress import Progress, no_progress
@@ -90,7 +91,7 @@ def _base_of(file: LogFile) -> int:
 
 
 def _in_file(file: LogFile, base: int, offset: int, progress: Progress) -> list[Message]:
-    with errors_named(file.path), open(file.path, "rb", buffering=0, opener=_without_waiting) as opened:
+    with errors_named(file.path), open(file.path, "rb", buffering=0, opener=open_regular) as opened:
         fd, pos = opened.fileno(), offset - base
         head = os.pread(fd, _HEAD, pos)
         size = int.from_bytes(head[:4], "big", signed=True)
@@ -101,11 +102,6 @@ def _in_file(file: LogFile, base: int, offset: int, progress: Progress) -> list[
         return list(decode(record, offset, crc="full", file=file.path))
     except CorruptRecordError as error:
         return _instead(file, base, offset, error.reason, progress)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file without waiting for a writer if it is a FIFO."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _read(fd: int, size: int, pos: int) -> bytes:

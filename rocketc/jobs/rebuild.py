@@ -35,7 +35,7 @@ from rocketc.read._walk import Walker
 from rocketc.read.scan import Damage, open_walker
 from rocketc.rendering import HtmlRepr
 from rocketc.store.catch_up import clear_queue_sums
-from rocketc.store.opening import batch_topics, with_detected_file_size
+from rocketc.store.opening import batch_topics, refuse_links, with_detected_file_size
 from rocketc.tables.deleted_topics import DeletedTopics
 
 QueueStarts = Mapping[tuple[str, int], tuple[int, int]]  # topic, queue id -> physical offset, queue offset
@@ -153,7 +153,8 @@ def rebuild_files(
     files = logs[0].files if len(logs) == 1 else ()
     if not files:
         raise StoreIOError(errno.ENOENT, "no commit log to rebuild from", os.fspath(path))
-    lock = StoreLock(root)
+    refuse_links(root, settings)
+    lock = StoreLock(root, settings.commit_log_paths(root))
     try:
         work = os.path.join(root, FOLDER)
         _remove(work)

@@ -25,6 +25,7 @@ from rocketc.files import _checkpoint
 from rocketc.files.durable import errors_named, make_folder, sync_folder, sync_tree
 from rocketc.files.lock_file import StoreLock
 from rocketc.files.paths import Log, StrPath, resolve
+from rocketc.files.regular import open_regular
 from rocketc.files.remote import is_url
 from rocketc.jobs.rebuild import QueueStarts, rebuild_files
 from rocketc.jobs.salvage_files import CompactedLog, InPlaceLog, LogFolder, ReadableRanges, find
@@ -284,7 +285,11 @@ class _Work:
         """Return the notes and their length in bytes; a torn last note is left out."""
         notes: list[dict[str, Any]] = []
         end = 0
-        with errors_named(self._path), contextlib.suppress(FileNotFoundError), open(self._path, "rb") as file:
+        with (
+            errors_named(self._path),
+            contextlib.suppress(FileNotFoundError),
+            open(self._path, "rb", opener=open_regular) as file,
+        ):
             for line in file:
                 try:
                     note = json.loads(line)
@@ -298,7 +303,7 @@ class _Work:
 
     def note(self, what: dict[str, Any]) -> None:
         """Append one note and make it durable."""
-        with errors_named(self._path), open(self._path, "ab", buffering=0) as file:
+        with errors_named(self._path), open(self._path, "ab", buffering=0, opener=open_regular) as file:
             data = json.dumps(what).encode() + b"\n"
             if file.write(data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -310,7 +315,7 @@ class _Work:
             report.map = os.path.join(self.place, MAP)
         report.files = dict(_files_below(self.store))
         path = os.path.join(self.store, REPORT)
-        with errors_named(path), open(path, "w") as file:
+        with errors_named(path), open(path, "w", opener=open_regular) as file:
             json.dump(report.to_dict(), file, indent=1)
         sync_tree(self.store)
         self.note({"done": report.to_dict()})
@@ -383,7 +388,7 @@ class _Run:
                 self._read += file.size
                 continue
             with errors_named(file.path):
-                fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait if the path is a pipe
+                fd = open_regular(file.path)
             try:
                 info = os.fstat(fd)
                 found = find(file, self._progress)
@@ -515,7 +520,11 @@ def _copy(source: str, target: str) -> None:
     except OSError:
         return
     if stat.S_ISREG(mode):
-        with errors_named(target), open(source, "rb") as data, open(target, "wb") as out:
+        with (
+            errors_named(target),
+            open(source, "rb", opener=open_regular) as data,
+            open(target, "wb", opener=open_regular) as out,
+        ):
             shutil.copyfileobj(data, out)
     elif stat.S_ISDIR(mode):
         make_folder(target)

@@ -21,6 +21,7 @@ from rocketc._layout import BLANK_BYTES, FLAG_ROLLBACK, HOST_V6_BYTES, MSG_BORN_
 from rocketc.errors import StoreIOError
 from rocketc.files.durable import errors_named, write_all
 from rocketc.files.paths import LogFile
+from rocketc.files.regular import open_regular
 from rocketc.format._encoding import encode, encode_blank_record, move_records, store_timestamp_of
 from rocketc.read._filter import Filter
 from rocketc.read._log_audit import Audit
@@ -113,7 +114,7 @@ class LogFolder:
         self._base = base
         if self._folder is not None:
             with errors_named(self._path):
-                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._fd = open_regular(self._path, os.O_RDWR | os.O_CREAT)
                 os.ftruncate(self._fd, pos)
                 os.ftruncate(self._fd, self.size)
 
@@ -319,7 +320,7 @@ class CompactedLog:
         self._end_file()
         if self._map_path is not None:
             lines = (json.dumps({"start": a, "stop": b, "to": to}) + "\n" for a, b, to in self.runs[self._begun :])
-            with errors_named(self._map_path), open(self._map_path, "a") as out:
+            with errors_named(self._map_path), open(self._map_path, "a", opener=open_regular) as out:
                 out.writelines(lines)
                 out.flush()
                 os.fsync(out.fileno())
@@ -337,7 +338,7 @@ class CompactedLog:
         self._room, self._stop = notes[-1]["room"], notes[-1]["stop"]
         self._ends = {(topic, queue_id): end for note in notes for topic, queue_id, end in note["ends"]}
         self._out.drop_from(self.at)
-        with errors_named(self._map_path), open(self._map_path, "r+") as file:
+        with errors_named(self._map_path), open(self._map_path, "r+", opener=open_regular) as file:
             for _ in range(runs):
                 run = json.loads(file.readline())
                 self.runs.append((run["start"], run["stop"], run["to"]))

@@ -21,6 +21,7 @@ from rocketc.files._mapped_file import MappedFile
 from rocketc.files._mapped_file_queue import MappedFileQueue
 from rocketc.files.durable import errors_named, sync_file, sync_folder
 from rocketc.files.paths import LogFile, base_of, resolve
+from rocketc.files.regular import open_regular
 from rocketc.format._encoding import store_timestamp_of
 from rocketc.log._queue_offsets import QueueOffsets
 from rocketc.log._recovery_pass import RecoveryPass
@@ -202,7 +203,7 @@ def _count_damaged(
     for start, stop, reason in found.damage:
         if reason == "bad_body_crc" and start < found.end:
             file = next(file for file in files if file.origin <= start < file.next_base)
-            with errors_named(file.path), open(file.path, "rb", buffering=0) as log:
+            with errors_named(file.path), open(file.path, "rb", buffering=0, opener=open_regular) as log:
                 data = os.pread(log.fileno(), stop - start, start - file.origin)
             run = RecoveryPass(offsets, 0, deleted_topics=deleted_topics)
             run.take(Walker(data, start, Filter(), crc=_CRC_NONE, errors="report"))
@@ -261,7 +262,7 @@ def first_timestamp(path: str) -> int:
     >>> first_timestamp("no such file")
     0
     """
-    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0, opener=open_regular) as file:
         return store_timestamp_of(file.read(_HEAD_BYTES))
     return 0
 

@@ -14,6 +14,7 @@ from itertools import count, pairwise
 from rocketc.files._mapped_file_queue import MappedFileQueue
 from rocketc.files.durable import errors_named, make_folder, sync_data, sync_file, sync_folder, write_all
 from rocketc.files.paths import LogFile
+from rocketc.files.regular import open_regular
 from rocketc.files.sparse import written_blocks
 
 _COPY_BYTES = 1 << 20
@@ -84,7 +85,7 @@ def truncate(queue: MappedFileQueue, end: int) -> None:
 
 def _blocks(path: str, pos: int) -> Iterator[tuple[int, bytes]]:
     """Yield (position, bytes) of the written parts of a file from pos on. Raises StoreIOError."""
-    with errors_named(path), open(path, "rb", buffering=0) as file:
+    with errors_named(path), open(path, "rb", buffering=0, opener=open_regular) as file:
         yield from written_blocks(file.fileno(), pos)
 
 
@@ -151,7 +152,7 @@ def _is_kept(path: str, file: LogFile, pos: int) -> bool:
     """Whether the file at `path` has all bytes of a log file from pos on, apart from those that were cleared
     meanwhile."""
     with errors_named(path):
-        kept = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        kept = open_regular(path)
     try:
         if os.path.samestat(os.fstat(kept), os.stat(file.path)):
             return True
@@ -181,7 +182,7 @@ def _clear(path: str, pos: int, stop: int) -> None:
     """
     if stop <= pos:
         return
-    with errors_named(path), open(path, "r+b", buffering=0) as file:
+    with errors_named(path), open(path, "r+b", buffering=0, opener=open_regular) as file:
         for start in range(pos + (stop - pos - 1) // _COPY_BYTES * _COPY_BYTES, pos - 1, -_COPY_BYTES):
             write_all(file.fileno(), bytes(min(_COPY_BYTES, stop - start)), start)
         sync_data(file.fileno())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from rocketc.errors import RocketcError, StoreIOError
 from rocketc.files.durable import errors_named
 from rocketc.files.paths import LogFile, resolve
+from rocketc.files.regular import open_regular
 from rocketc.read.scan import scan
 from rocketc.spark.partitions import is_outside
 
@@ -357,5 +358,5 @@ def _is_there(files: Iterable[LogFile], place: LogPosition) -> bool:
 
 def _read(file: LogFile, offset: int, count: int) -> bytes:
     """Read up to `count` bytes from this physical offset on."""
-    with errors_named(file.path), open(file.path, "rb", buffering=0) as opened:
+    with errors_named(file.path), open(file.path, "rb", buffering=0, opener=open_regular) as opened:
         return os.pread(opened.fileno(), count, offset - file.origin)

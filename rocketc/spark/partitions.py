@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rocketc.errors import RocketcError
 from rocketc.files.paths import Log, LogFile, Paths, resolve
+from rocketc.files.regular import open_regular
 from rocketc.files.remote import Options, is_url
 from rocketc.files.sparse import extents
 from rocketc.jobs.counts import count
@@ -154,7 +155,7 @@ def data_bytes(file: LogFile) -> int:
     if is_url(file.path):  # holes of a remote file are not known
         return file.size
     end = 0
-    with suppress(OSError), open(file.path, "rb", buffering=0) as opened:
+    with suppress(OSError), open(file.path, "rb", buffering=0, opener=open_regular) as opened:
         end = max((stop for _, stop in extents(opened.fileno())), default=0)
     return min(end, file.size)
 

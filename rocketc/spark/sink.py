@@ -147,7 +147,7 @@ class _Journal:
     def __init__(self, store: MessageStore, paths: Sequence[str]) -> None:
         self.start = store.max_phy_offset
         self.paths = list(paths)
-        self._folders = store.config.commit_log_paths(store.path)
+        self.folders = store.config.commit_log_paths(store.path)
         self._file_size = store.config.mapped_file_size_commit_log
         self._read_only = list(store.config.read_only_paths)
 
@@ -186,7 +186,7 @@ class _Journal:
 
         If the journal does not exist any more, nothing is cut: another job undid this commit, and may have appended.
         """
-        lock = StoreLock(root)
+        lock = StoreLock(root, self.folders)
         try:
             if self.read(root) == (self.start, self.paths):
                 self.cut()
@@ -195,7 +195,7 @@ class _Journal:
             lock.release()
 
     def cut(self) -> None:
-        queue = MappedFileQueue(self._folders, self._file_size, self._read_only)
+        queue = MappedFileQueue(self.folders, self._file_size, self._read_only)
         queue.load()
         truncate(queue, self.start)
 
@@ -209,7 +209,7 @@ def end_killed(root: str, settings: Mapping[str, Any]) -> None:
         return
     with open_store(root, **dict(settings)) as store:
         journal = _Journal(store, ())
-    lock = StoreLock(root)
+    lock = StoreLock(root, journal.folders)
     try:
         found = _Journal.read(root)
         if found is None:  # another job was faster

@@ -22,6 +22,7 @@ from rocketc.derived._key_index import KeyIndex
 from rocketc.files._checkpoint import FILE_BYTES, Checkpoint
 from rocketc.files.durable import errors_named, sync_data, write_all
 from rocketc.files.paths import LogFile
+from rocketc.files.regular import open_regular
 from rocketc.log.recovery import SMALL_BYTES, first_timestamp
 from rocketc.read._filter import Filter
 from rocketc.read.scan import open_walker
@@ -174,7 +175,7 @@ def clear_queue_sums(checkpoint: str) -> None:
     """
     if not os.path.exists(checkpoint):
         return
-    with errors_named(checkpoint), open(checkpoint, "r+b", buffering=0) as file:
+    with errors_named(checkpoint), open(checkpoint, "r+b", buffering=0, opener=open_regular) as file:
         if os.fstat(file.fileno()).st_size == FILE_BYTES:
             write_all(file.fileno(), bytes(_SUMS.size), _SUMS_AT)
             sync_data(file.fileno())
@@ -232,7 +233,7 @@ def indexed_up_to(checkpoint: str, index: KeyIndex, end: int) -> int:
 def _note_in(checkpoint: str) -> tuple[int, ...] | None:
     """Return the numbers that save_queue_sums() wrote, or None if the file does not have them."""
     data = b""
-    with contextlib.suppress(OSError), open(checkpoint, "rb", buffering=0) as file:
+    with contextlib.suppress(OSError), open(checkpoint, "rb", buffering=0, opener=open_regular) as file:
         data = os.pread(file.fileno(), _SUMS.size, _SUMS_AT)
     return _SUMS.unpack(data)[1:] if len(data) == _SUMS.size and data.startswith(_MARK) else None
 

@@ -22,6 +22,7 @@ from rocketc._layout import LMQ_PREFIX
 from rocketc.config import StoreConfig
 from rocketc.derived.queue_files import DerivedFile, derived_bytes, files_before
 from rocketc.files.durable import errors_named, sync_folder
+from rocketc.files.regular import open_regular
 from rocketc.rendering import HtmlRepr
 from rocketc.store.disk_usage import DiskUse, Levels, LookAt, look
 from rocketc.tables.config_manager import Clock, now_ms
@@ -522,7 +523,7 @@ def unused_topics(topics: Iterable[str], retain: Iterable[str]) -> list[str]:
 
 def _is_written(path: str) -> bool:
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
             return any(file.read(8))  # the size and the magic code of its first record
     except OSError:
         return True

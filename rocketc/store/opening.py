@@ -16,15 +16,17 @@ from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._index_reader import IndexFile
 from rocketc.derived._key_index import KeyIndex
 from rocketc.derived._reput import ReputService
-from rocketc.derived.queue_files import index_below, queues_below
+from rocketc.derived.queue_files import QUEUE_FOLDERS, index_below, queues_below
 from rocketc.errors import RocketcError, StoreIOError
 from rocketc.files import _checkpoint
 from rocketc.files._mapped_file_queue import MappedFileQueue
 from rocketc.files.durable import errors_named, make_folder, sync_folder
 from rocketc.files.lock_file import AbortFile, StoreLock
 from rocketc.files.paths import LogFile, StrPath, resolve
+from rocketc.files.regular import refuse_linked_folders
 from rocketc.files.remote import refuse_urls
 from rocketc.log._commit_log import CommitLog
+from rocketc.log._lock_watch import LockWatch
 from rocketc.log._put_locks import LOCKS, AdaptiveLock
 from rocketc.log.recovery import Recovery, recover
 from rocketc.store._lookups import Lookups
@@ -159,9 +161,10 @@ def _readers(root: str, config: StoreConfig) -> tuple[QueueReader, Lookups]:
 class StoreRoot:
     """The files of a store other than log, queues and index: the lock file, the abort file and the checkpoint."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, config: StoreConfig) -> None:
         self._root = root
-        self._lock = StoreLock(root)
+        self._lock = StoreLock(root, config.commit_log_paths(root))
+        self._watch: LockWatch | None = None
         self._abort = AbortFile(root)
         self._checkpoint_fd = -1
         self._log: CommitLog | None = None
@@ -179,7 +182,8 @@ class StoreRoot:
 
         clock  of a store without threads: a Stepper is returned, and no threads start; None: the store has threads
         """
-        self = cls(root)
+        refuse_links(root, config)
+        self = cls(root, config)
         try:
             dispatcher, stepper = self._start(config, clock)
             return dispatcher, self, stepper
@@ -210,6 +214,7 @@ class StoreRoot:
         if not queue.files and checkpoint.physic_msg_timestamp > 0:
             _refuse_missing_log(config.commit_log_paths(self._root), queues)
         queue.make_folders()
+        self._lock.take_folders(config.commit_log_paths(self._root))  # those that are new
         flushed = _checkpoint.flushed_offset(checkpoint_path, checkpoint)
         deleted = self.deleted = DeletedTopics(self._root)
         if deleted.ends and not clean:
@@ -276,6 +281,11 @@ class StoreRoot:
             queued=self.caught_up.durable,
         )
         dispatcher.start()
+        self._watch = LockWatch(log, self._lock.watched())
+        if stepper is None:
+            self._watch.start()
+        else:
+            stepper.check_lock = self._watch.look
         self._log, self._queues, self._index = log, queues, index
         return dispatcher, stepper
 
@@ -302,6 +312,8 @@ class StoreRoot:
 
     def release(self) -> None:
         """Release the lock of the store. A second call does nothing."""
+        if self._watch is not None:
+            self._watch.stop()
         fd, self._checkpoint_fd = self._checkpoint_fd, -1
         if fd >= 0:
             os.close(fd)
@@ -344,6 +356,17 @@ class ReadOnlyRoot:
         for message in found:
             last = message.phy_offset + message.store_size
         return last
+
+
+def refuse_links(root: str, config: StoreConfig) -> None:
+    """Raise StoreIOError if a folder of the store is a symbolic link, unless config.linked_folders allows it. The root,
+    and folders that the settings name, may be links.
+
+    >>> refuse_links("/nowhere", StoreConfig())
+    """
+    if not config.linked_folders:
+        log = ["commitlog"] if config.store_path_commit_log is None else []
+        refuse_linked_folders(root, [*log, *QUEUE_FOLDERS, "index", "config", "cut"])
 
 
 def _index(root: str, config: StoreConfig) -> KeyIndex | None:

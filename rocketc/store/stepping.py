@@ -6,6 +6,7 @@ For tests and simulations: the same calls, with the same times of the clock, wri
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketc.derived._reput import ReputService
@@ -59,6 +60,7 @@ class Stepper:
         self._dispatcher = dispatcher
         self._stepping = threading.Lock()
         self.last = clock.last
+        self.check_lock: Callable[[], None] = lambda: None  # LockWatch.look()
         dispatcher.set_clock(clock.last())
 
     def read_clock(self) -> None:
@@ -71,6 +73,7 @@ class Stepper:
             return False
         try:
             self.read_clock()
+            self.check_lock()
             log = self._dispatcher.log
             did = log.step_flush()
             did = self._dispatcher.step_dispatch() or did

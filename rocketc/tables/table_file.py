@@ -15,6 +15,7 @@ from typing import Any
 from rocketc.errors import ConfigTableError, StoreIOError
 from rocketc.files.block_file import BlockFile
 from rocketc.files.durable import errors_named, sync_folder, write_all
+from rocketc.files.regular import open_regular
 from rocketc.tables.fastjson import LARGEST, parse, to_bytes
 
 _PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR}  # not about the file
@@ -131,7 +132,7 @@ def write_table(path: str | os.PathLike[str], data: dict[Any, Any], *, compact: 
 
 def _write(path: str, raw: bytes) -> None:
     with errors_named(path):
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             write_all(fd, raw)
             os.fsync(fd)
@@ -149,7 +150,7 @@ def _keep(path: str, old: str) -> bool:
         return False
     except OSError:  # a file system without hard links
         try:
-            with errors_named(path), open(path, "rb") as file:
+            with errors_named(path), open(path, "rb", opener=open_regular) as file:
                 raw = file.read()
         except StoreIOError as error:
             if _is_missing(error):

@@ -15,7 +15,9 @@ from crash.small import SMALL
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.replaced import MAKERS, is_named, no_hang, replace
 
+import rocketc
 from rocketc import Item, Queue
 
 pytestmark = pytest.mark.promise(1)
@@ -177,6 +179,27 @@ class QueueModel(RuleBasedStateMachine):
         self.open()
         for group in self.groups.values():
             group.restart(group.written)
+
+    @rule(which=chosen, kind=st.sampled_from(sorted(MAKERS)))
+    def replace_a_file(self, which: int, kind: str) -> None:
+        """Something else is in the place of a file of the closed queue. Nothing outside of its store is changed."""
+        self.queue.close()
+        files = remains.take(self.root)
+        path = self.root / sorted(files)[which % len(files)]
+        outside = Path(self.memory.name, "outside")
+        before = replace(path, kind, outside)
+        with no_hang():
+            try:
+                self.open()
+            except rocketc.RocketcError as error:
+                assert is_named(path, error)
+            else:
+                self.queue.close()
+        assert outside.read_bytes() == before and not (path.parent / "nowhere").exists()
+        remains.lay(files, self.root)
+        self.open()
+        for group in self.groups.values():
+            group.restart(group.position())
 
     @invariant()
     def sizes_and_positions_are_right(self) -> None:

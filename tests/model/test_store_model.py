@@ -1,6 +1,7 @@
 """The store compared with a list, for messages put, flushed, killed or cut off from power in any order."""
 
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support import oracle
+from support.replaced import MAKERS, is_named, no_hang, replace
 
 import rocketc
 
@@ -211,6 +213,45 @@ class StoreModel(RuleBasedStateMachine):
         files[f"commitlog/{end:020d}"] = bytes(size)
         self.durable = len(self.puts)
         self.recover(files)
+
+    # other programs
+
+    @rule(which=st.integers(0, 1 << 30), kind=st.sampled_from(sorted(MAKERS)))
+    def replace_a_file(self, which: int, kind: str) -> None:
+        """Something else is in the place of a file of the closed store. Nothing outside of the store is changed."""
+        self.store.close()
+        files = remains.take(self.root)
+        path = self.root / sorted(files)[which % len(files)]
+        outside = Path(self.memory.name, "outside")
+        before = replace(path, kind, outside)
+        with no_hang():
+            for read_only in (True, False):
+                try:
+                    rocketc.open(self.root, read_only=read_only, **self.fields).close()
+                except rocketc.RocketcError as error:
+                    assert is_named(path, error)
+        assert outside.read_bytes() == before and not (path.parent / "nowhere").exists()
+        remains.lay(files, self.root)
+        self.open()
+        self.flushed()
+
+    @rule()
+    def delete_the_lock_file(self) -> None:
+        """The store notices, and its puts are refused."""
+        if self.pool:
+            self.flush()  # a buffer that the store can't write any more is lost
+        (self.root / "lock").unlink()
+        with pytest.raises(rocketc.StoreLockedError):
+            rocketc.open(self.root, **self.fields)
+        until = time.monotonic() + 20
+        while self.store.failed is None and time.monotonic() < until:
+            time.sleep(0.01)
+        with pytest.raises(rocketc.StoreFailedError, match="is gone or was replaced"):
+            self.store.put("orders", b"refused")
+        with pytest.raises(rocketc.StoreFailedError):
+            self.store.close()
+        self.open()
+        self.flushed()
 
     # invariants
 

@@ -114,7 +114,7 @@ class Native:
 
     def __init__(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            library = ctypes.CDLL(compile_library(_source(), folder))
+            library = ctypes.CDLL(compile_library(_source(), folder), use_errno=True)
         for listed in LISTED:
             for name in listed.constants + listed.texts:
                 function = library[f"x_{name}"]

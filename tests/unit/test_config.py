@@ -100,6 +100,7 @@ OURS = {
     "lock_files_in_memory": False,
     "recovery": "keep",
     "hold_readers": False,
+    "linked_folders": False,
 }
 TEXTS = {"flush_disk_type": "SYNC_FLUSH", "broker_role": "SLAVE", "delete_when": "2;14"}
 DEFAULTS = {name: default for _, name, default in ROCKETMQ} | OURS

@@ -42,10 +42,8 @@ def make_everything(root):
     with open(root / f"store/commitlog/{0:020d}", "r+b") as file:
         file.seek(last.phy_offset + 88)
         file.write(b"BODY")
-    (root / "store/abort").touch()
-    (root / "store/abort").unlink()
     (root / "store/checkpoint").unlink()
-    (root / "store/abort").symlink_to("nobody")  # the store looks unclosed, so that the bytes cut off are kept
+    (root / "store/abort").touch()  # the store looks unclosed, so that the bytes cut off are kept
     with rocketc.open(root / "pool", **SMALL, transient_store_pool_enable=True) as store:
         store.put("a", b"body")
     with rocketc.Queue(root / "queue", **SMALL) as queue:
@@ -124,6 +122,27 @@ def test_no_code_sets_permissions():
                 assert re.search(r"\b0o?666\)", line), f"{path.name}: {line}"
             if re.search(r"\bmkdir\(.*\d", line):
                 assert "0o777)" in line, f"{path.name}: {line}"
+
+
+FLOORS = ["files", "tables", "read", "log", "derived", "store", "workqueue", "jobs"]
+# open_regular itself, folders, and new files, which are opened with O_EXCL
+OTHERS = {"regular.py": 1, "durable.py": 1, "lock_file.py": 1, "truncation.py": 1}
+
+
+def test_every_file_of_a_store_is_opened_by_one_function():
+    """open_regular() or rc_open_file(): they do not wait, and follow no links for writing."""
+    found = {}
+    for floor in FLOORS:
+        for path, _, call in calls(f"rocketc/{floor}", "open"):
+            text = ast.unparse(call)
+            if text.startswith(("open(", "os.open(")) and "opener=open_regular" not in text:
+                found[path.name] = found.get(path.name, 0) + 1
+    assert found == OTHERS
+    safe = re.compile(r"O_TMPFILE|O_EXCL|O_DIRECTORY|O_NONBLOCK")
+    for path in [*CYTHON, *HEADERS]:
+        text = path.read_text()
+        assert "os.open(" not in text and "cimport open" not in text, path
+        assert all(safe.search(line) for line in text.splitlines() if "fd = open(" in line), path
 
 
 # ------------------------------------------------------------------------------------------- names that are paths
@@ -315,19 +334,57 @@ def test_deletions_follow_no_links(tmp_path, at, then):
     assert remains.take(outside) == kept
 
 
+LINKED = ["commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "cut"]
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_a_writer_does_not_follow_a_folder_that_is_a_link(tmp_path, name):
+    """It is refused before anything is written; a reader follows it."""
+    root, disk = tmp_path / "store", tmp_path / "disk"
+    with rocketc.open(root, **SMALL) as store:
+        store.put("t", b"body", keys="k")
+    (root / name).mkdir(exist_ok=True)
+    (root / name).rename(disk)
+    (root / name).symlink_to(disk)
+    before = below(tmp_path)
+    text = f"a symbolic link to {disk}, .*{'store_path_commit_log' if name == 'commitlog' else ''}.*linked_folders=True"
+    for write in (lambda: rocketc.open(root, **SMALL), lambda: rocketc.rebuild(root)):
+        with pytest.raises(rocketc.StoreIOError, match=text) as refused:
+            write()
+        assert refused.value.filename == str(root / name)
+    done = command.rocketc("clean", root, "--yes")
+    assert done.returncode != 0 and str(root / name).encode() in done.stderr
+    assert below(tmp_path) == before
+    with rocketc.open(root, read_only=True) as store:
+        assert len(store.get("t", 0, 0)) == 1
+
+
+def test_the_root_and_the_folder_of_the_settings_may_be_links(tmp_path):
+    for name in ("disk", "log"):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"{name} link").symlink_to(name)
+    with rocketc.open(tmp_path / "disk link", **SMALL, store_path_commit_log=tmp_path / "log link") as store:
+        store.put("t", b"body", keys="k")
+    assert rocketc.scan(tmp_path / "log").count() == 1
+    assert (tmp_path / "disk/consumequeue/t/0").is_dir()
+
+
 def test_a_whole_folder_of_a_store_may_be_a_link(tmp_path):
-    """`commitlog`, `consumequeue` or `index` as links are the user's decision to use another disk."""
+    """With linked_folders, links are the user's decision to use another disk; also in a broker.conf."""
     root = tmp_path / "store"
-    for name in ("commitlog", "consumequeue", "index"):
+    for name in LINKED:
         (tmp_path / "disk" / name).mkdir(parents=True)
         root.mkdir(exist_ok=True)
         (root / name).symlink_to(tmp_path / "disk" / name)
+    (tmp_path / "broker.conf").write_text("linkedFolders=true\nmappedFileSizeCommitLog=65536\n")
+    allowed = rocketc.StoreConfig.from_properties(tmp_path / "broker.conf")
+    assert allowed.linked_folders
     for n in range(2):
-        with rocketc.open(root, **SMALL) as store:
+        with rocketc.open(root, **SMALL, linked_folders=True) as store:
             store.put("t", b"body", keys="k")
             assert store.wait_dispatched(30)
             assert len(store.get("t", 0, 0)) == len(list(store.query("t", "k"))) == n + 1
-    assert all((root / name).is_symlink() for name in ("commitlog", "consumequeue", "index"))
+    assert all((root / name).is_symlink() for name in LINKED)
 
 
 def test_deleting_a_log_file_that_is_a_link_keeps_its_target(tmp_path):

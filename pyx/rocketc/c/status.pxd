@@ -41,4 +41,5 @@ cdef extern from "rocketc/status.h" nogil:
         RC_OUT_OF_ORDER
         RC_UNFIT_TOPIC
         RC_UNKNOWN_TOPIC
+        RC_LOCK_LOST
         RC_NOT_A_BATCH

@@ -15,7 +15,7 @@ from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int16_t, in
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, strdup, strlen
-from posix.stat cimport stat, struct_stat
+from posix.stat cimport S_ISREG, lstat, stat, struct_stat
 
 from rocketc._status cimport check_file
 from rocketc.c.atomic cimport rc_fence_release, rc_load_i64, rc_store_i64
@@ -131,7 +131,9 @@ cdef int list_files(ExtQueue* x, int64_t** starts, int* count, int* problems) no
         ):
             problems[0] += 1
             continue
-        if stat(path, &info) != 0 or <int64_t>info.st_size != x.files.file_size:
+        rc = stat(path, &info) if x.files.kind == FILE_READ else lstat(path, &info)     # a writer does not follow links
+        if rc != 0 or not S_ISREG(info.st_mode) or <int64_t>info.st_size != x.files.file_size:
+            rc = RC_OK
             problems[0] += 1
             continue
         if count[0] == room:

@@ -6,6 +6,7 @@ files after it are deleted and rebuilt from the log. Source: RocketMQ IndexServi
 """
 import os
 import re
+import stat
 import threading
 
 from libc.errno cimport EBUSY, ENOENT, EROFS
@@ -317,8 +318,11 @@ cdef class KeyIndex(IndexFileQueue):
         """Add a file to the queue. Returns None, or its problem as text."""
         cdef MappedIndexFile* p
         cdef MappedIndexFile* before = self._parts[self._count - 1] if self._count > 0 else NULL
-        cdef int64_t slots = self.slots, units = self.units, size = os.path.getsize(path)
+        cdef int64_t slots = self.slots, units = self.units, size
         cdef int rc
+        if not self.read_only and not stat.S_ISREG(os.lstat(path).st_mode):
+            return "not a regular file"
+        size = os.path.getsize(path)
         wanted = RC_INDEX_HEADER_BYTES + slots * RC_INDEX_SLOT_BYTES + units * RC_INDEX_UNIT_BYTES
         if size != wanted and self.read_only:
             with IndexFile(path) as file:

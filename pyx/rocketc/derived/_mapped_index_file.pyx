@@ -14,7 +14,6 @@ from libc.stdio cimport SEEK_END
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, strlen
 from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.fcntl cimport open as open_file
 from posix.unistd cimport close as close_file
 from posix.unistd cimport ftruncate, lseek, unlink
 
@@ -29,12 +28,9 @@ from rocketc.c.points cimport rc_point
 from rocketc.c.status cimport RC_BAD_ARGUMENT, RC_BAD_CHAIN, RC_FILE_CUT, RC_NO_ROOM, RC_OK
 from rocketc.c.vm cimport (
     rc_allocate, rc_allocate_range, rc_guard, rc_map_own, rc_map_random, rc_map_read, rc_map_write, rc_name_file,
-    rc_new_file, rc_populate, rc_sync_map, rc_unmap, rc_write_zeros,
+    rc_new_file, rc_open_file, rc_populate, rc_sync_map, rc_unmap, rc_write_zeros,
 )
 from rocketc.files._guard cimport enter, enter_writing, leave as guard_leave
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_CLOEXEC
 
 cdef enum:
     BLOCK_BYTES = 64 << 10      # of zeros in one write: the page cache keeps them as one folio
@@ -151,7 +147,7 @@ cdef int part_map(MappedIndexFile* p, bint writable) noexcept nogil:
     cdef int fd, rc = RC_OK
     if p.base != NULL:
         return RC_OK
-    fd = open_file(p.path, (O_RDWR if writable else O_RDONLY) | O_CLOEXEC)
+    fd = rc_open_file(p.path, O_RDWR if writable else O_RDONLY)
     if fd < 0:
         return c_errno
     if lseek(fd, 0, SEEK_END) < <int64_t>p.size:
@@ -343,7 +339,7 @@ cdef inline bint overlaps(MappedIndexFile* p, int64_t begin, int64_t end, bint j
 
 cdef int check_length(MappedIndexFile* p) noexcept nogil:
     """Check that the file still has its length. Returns RC_OK, RC_FILE_CUT, or the errno of opening it."""
-    cdef int fd = open_file(p.path, O_RDONLY | O_CLOEXEC)
+    cdef int fd = rc_open_file(p.path, O_RDONLY)
     if fd < 0:
         return c_errno
     if lseek(fd, 0, SEEK_END) < <int64_t>p.size:

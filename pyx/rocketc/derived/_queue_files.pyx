@@ -15,8 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdio cimport SEEK_END, snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport strcpy, strdup, strlen, strrchr
-from posix.fcntl cimport O_NONBLOCK, O_RDONLY, O_RDWR
-from posix.fcntl cimport open as open_file
+from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.stat cimport mkdir
 from posix.types cimport off_t
 from posix.unistd cimport close as close_file
@@ -30,13 +29,9 @@ from rocketc.c.service cimport (
 )
 from rocketc.c.layout cimport RC_CQ_UNIT_BYTES
 from rocketc.c.status cimport RC_FILE_CUT, RC_OK
-from rocketc.c.vm cimport rc_name_file, rc_new_file, rc_sync_file, rc_sync_folder
+from rocketc.c.vm cimport rc_name_file, rc_new_file, rc_open_file, rc_sync_file, rc_sync_folder
 from rocketc.files._append_file cimport file_shutdown
 from rocketc.files._file_queue cimport queue_free, queue_init, queue_known, queue_unmap
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_CLOEXEC
-    int O_NOFOLLOW
 
 cdef enum:
     PATH_BYTES = 4096
@@ -362,7 +357,7 @@ cdef int open_idle(const ConsumeQueue* q, int64_t pos, bint writing, int* fd) no
     cdef int rc = path_of_file(q, pos, path)
     if rc != RC_OK:
         return rc
-    fd[0] = open_file(path, (O_RDWR if writing else O_RDONLY) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+    fd[0] = rc_open_file(path, O_RDWR if writing else O_RDONLY)
     if fd[0] < 0:
         return c_errno
     if lseek(fd[0], 0, SEEK_END) < <off_t>q.file_size:

@@ -203,7 +203,7 @@ cdef class QueueLoader(QueueTable):
             raise MemoryError
         for i in range(folder.count):
             file = &folder.files[i]
-            if file.odd:
+            if file.odd == 1 or (file.odd and not self.read_only):      # a writer does not follow links
                 self._set_aside(path_of(folder, file))
                 continue
             if (
@@ -237,11 +237,14 @@ cdef class QueueLoader(QueueTable):
     cdef int _load_ext(self, ConsumeQueue* q) except -1:
         """Find the extension of a queue that was just loaded. The queue gets an extension if new queues do."""
         cdef int problems = 0
+        cdef list odd = None if self.read_only else []
         if q.unit_bytes != RC_CQ_UNIT_BYTES or is_light(q.topic, q.topic_len):
             return 0
         topic = os.fsdecode(q.topic[:q.topic_len])
         folder = os.path.join(os.fsdecode(self._ext_folder), topic, str(q.queue_id))
-        sizes = [size for _, _, size in files_in(folder) if size > 0]
+        sizes = [size for _, _, size in files_in(folder, odd) if size > 0]
+        for path in odd or ():
+            self._set_aside(path)
         if not sizes and not self._extends:
             return 0
         if self._ext_file_size == 0:

@@ -15,7 +15,6 @@ from libc.stdio cimport SEEK_END
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, strdup, strrchr
 from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.fcntl cimport open as open_file
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close as close_file
 from posix.types cimport off_t
@@ -26,14 +25,12 @@ from rocketc.c.atomic cimport rc_add_i64, rc_hold_i64, rc_load_i64, rc_raise_i64
 from rocketc.c.status cimport RC_FILE_CUT, RC_NO_ROOM, RC_OK
 from rocketc.c.vm cimport (
     rc_allocate, rc_allocate_range, rc_clear_from, rc_data_end, rc_guard, rc_map_random, rc_map_read, rc_map_write,
-    rc_name_file, rc_new_file, rc_populate, rc_sync_file, rc_sync_map, rc_unmap, rc_write_at, rc_write_zeros,
+    rc_name_file, rc_new_file, rc_open_file, rc_populate, rc_sync_file, rc_sync_map, rc_unmap, rc_write_at,
+    rc_write_zeros,
 )
 from rocketc.files._guard cimport enter_writing, install, leave as guard_leave
 
 from rocketc.errors import ClosedError
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_CLOEXEC
 
 PAGE_BYTES = RC_OS_PAGE_BYTES
 
@@ -121,7 +118,7 @@ cdef int file_map(FileState* f) noexcept nogil:
         return RC_OK
     whole = f.kind == FILE_WHOLE and rc_load_i64(&f.flushed) < <int64_t>f.size
     read = f.kind == FILE_READ or (f.kind == FILE_WHOLE and not whole)
-    f.fd = open_file(f.path, (O_RDONLY if read else O_RDWR) | O_CLOEXEC)
+    f.fd = rc_open_file(f.path, O_RDONLY if read else O_RDWR)
     if f.fd < 0:
         return c_errno
     if fstat(f.fd, &info) != 0:
@@ -255,7 +252,7 @@ cdef int file_room(FileState* f, int64_t pos, int64_t stop, bint empty) noexcept
     Returns 0, an errno, or RC_FILE_CUT.
     """
     cdef rc_guard guard
-    cdef int rc, fd = open_file(f.path, O_RDWR | O_CLOEXEC)
+    cdef int rc, fd = rc_open_file(f.path, O_RDWR)
     if fd < 0:
         return c_errno
     if lseek(fd, 0, SEEK_END) < <off_t>f.size:
@@ -274,7 +271,7 @@ cdef int file_room(FileState* f, int64_t pos, int64_t stop, bint empty) noexcept
 
 cdef int file_clear(FileState* f, int64_t pos) noexcept nogil:
     """Clear a FILE_SPARSE from pos to its end, durably. Whole pages there lose their disk space."""
-    cdef int rc, fd = open_file(f.path, O_RDWR | O_CLOEXEC)
+    cdef int rc, fd = rc_open_file(f.path, O_RDWR)
     if fd < 0:
         return c_errno
     rc = rc_clear_from(fd, pos, <int64_t>f.size)
@@ -287,7 +284,7 @@ cdef int file_clear(FileState* f, int64_t pos) noexcept nogil:
 cdef int64_t file_data_end(FileState* f) noexcept nogil:
     """Return where the last part of a file that is not a hole ends, or -errno."""
     cdef int64_t end
-    cdef int fd = open_file(f.path, O_RDONLY | O_CLOEXEC)
+    cdef int fd = rc_open_file(f.path, O_RDONLY)
     if fd < 0:
         return -c_errno
     end = rc_data_end(fd)

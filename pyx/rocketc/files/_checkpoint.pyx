@@ -17,6 +17,7 @@ from rocketc.c.layout cimport (
 from rocketc.c.vm cimport rc_sync_file
 
 from rocketc.files.durable import errors_named, sync_folder
+from rocketc.files.regular import open_regular
 
 cdef enum:
     FIELDS = 5
@@ -154,7 +155,7 @@ def read(path):
     A checkpoint only saves work in recovery, so a doubtful one is not used.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = open_regular(path)
         try:
             found = decode(os.read(fd, LEAST_BYTES))
         finally:
@@ -192,7 +193,7 @@ cdef int64_t noted(path, int64_t at, int64_t mark, int64_t timestamp) except -2:
     """The physical offset of a note with this timestamp; -1 if the note is missing or older."""
     cdef const uint8_t[::1] note
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = open_regular(path)
         try:
             data = os.pread(fd, NOTE_BYTES, at)
         finally:
@@ -220,7 +221,7 @@ def open_file(path):
     cdef bint short
     try:
         with errors_named(path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = open_regular(path, os.O_RDWR | os.O_CREAT)
             size = os.fstat(fd).st_size
             short = size < RC_CHECKPOINT_BYTES
             if short:

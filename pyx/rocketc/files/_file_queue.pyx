@@ -11,7 +11,6 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove, strcpy, strlen, strrchr
 from posix.fcntl cimport O_RDONLY
-from posix.fcntl cimport open as open_file
 from posix.stat cimport mkdir
 from posix.types cimport off_t
 from posix.unistd cimport close as close_file
@@ -20,15 +19,12 @@ from posix.unistd cimport pread
 from rocketc.c.atomic cimport rc_load_i64, rc_raise_i64, rc_store_i64
 from rocketc.c.service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
 from rocketc.c.status cimport RC_END, RC_FILE_CUT, RC_OK
-from rocketc.c.vm cimport rc_guard, rc_sync_folder
+from rocketc.c.vm cimport rc_guard, rc_open_file, rc_sync_folder
 from rocketc.files._append_file cimport (
     FILE_READ, FILE_SPARSE, FILE_WHOLE, FileState, RC_OS_PAGE_BYTES, file_commit, file_create, file_data_end,
     file_drop, file_flush, file_hold, file_map, file_new, file_release, file_shutdown, file_unlink, file_unmap,
 )
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_CLOEXEC
 
 cdef enum:
     PATH_BYTES = 4096
@@ -299,7 +295,7 @@ cdef int read_unmapped(FileQueue* q, int64_t offset, uint8_t* dst, int64_t* n) n
     if rc != RC_OK:
         return rc
     n[0] = min(n[0], f.start + q.file_size - offset)
-    fd = open_file(f.path, O_RDONLY | O_CLOEXEC)
+    fd = rc_open_file(f.path, O_RDONLY)
     if fd < 0:
         rc = c_errno
     while rc == RC_OK and done < n[0]:

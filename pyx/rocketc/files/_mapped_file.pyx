@@ -1,8 +1,6 @@
 # cython: language_level=3
 """One mapped file for reading: its map, size, holes and readers."""
-import errno
 import os
-import stat
 
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close as close_file
@@ -11,9 +9,10 @@ from rocketc._status cimport check_file
 from rocketc.c.vm cimport rc_map_random, rc_map_read, rc_map_sequential, rc_unmap
 from rocketc.files._guard cimport install
 
-from rocketc.errors import ClosedError, StoreIOError
+from rocketc.errors import ClosedError
 from rocketc.files import sparse
 from rocketc.files.durable import errors_named
+from rocketc.files.regular import open_regular
 
 cdef enum:
     HOLE = 64       # a file with less than 1/64 of its size on the disk: read-ahead would fill the cache with zeros
@@ -31,12 +30,8 @@ cdef class MappedFile:
         self._fd = -1
         self._path = os.fspath(path)
         with errors_named(self._path):
-            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self._fd = open_regular(self._path)
             info = os.fstat(self._fd)
-        if stat.S_ISDIR(info.st_mode):
-            raise StoreIOError(errno.EISDIR, os.strerror(errno.EISDIR), self._path)
-        if not stat.S_ISREG(info.st_mode):
-            raise StoreIOError(errno.EINVAL, "not a regular file", self._path)
         self.length = info.st_size
         if self.length > 0:
             install()

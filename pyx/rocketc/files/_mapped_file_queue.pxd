@@ -12,6 +12,7 @@ cdef class MappedFileQueue:
         object _refreshing      # a lock: one thread at a time lists the files of another process
         dict _inodes            # by path, of another process's files: it replaces some when it cuts the log
         readonly list missing   # (start, stop) of missing files between others
+    cdef int _check_regular(self, str path, bint last) except -1
     cdef bint _is_partial(self, str path) except -1
     cdef bint _is_read_only(self, str path) except -1
     cdef int _remove(self, int i) except -1

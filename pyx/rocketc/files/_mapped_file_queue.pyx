@@ -7,6 +7,7 @@ Source: RocketMQ MappedFileQueue, MultiPathMappedFileQueue.
 import errno
 import os
 import re
+import stat
 import threading
 
 from libc.errno cimport EBUSY, ENOENT
@@ -27,8 +28,9 @@ from rocketc.files._file_queue cimport (
 )
 from rocketc.files._guard cimport install
 
-from rocketc.errors import StoreIOError
+from rocketc.errors import FILE_TEXTS, StoreIOError
 from rocketc.files.durable import errors_named
+from rocketc.files.regular import open_regular
 
 _NAME = re.compile(r"\d{1,20}")
 _DELETE_BATCH = 10              # most files that one call of delete_expired removes
@@ -44,7 +46,7 @@ cdef int64_t size_of(str path) except? -2:
 
 cdef bint written_blocks(str path) except -1:
     """Whether a file contains a byte other than zero."""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         return any(block.strip(b"\0") for block in iter(lambda: file.read(1 << 20), b""))
 
 
@@ -145,7 +147,7 @@ cdef class MappedFileQueue:
 
     def _finish_file(self, str path):
         """Extend a file to its full size, durably."""
-        with errors_named(path), open(path, "r+b", buffering=0) as file:
+        with errors_named(path), open(path, "r+b", buffering=0, opener=open_regular) as file:
             check_file(rc_allocate(file.fileno(), <size_t>self.q.file_size), path)
             os.fsync(file.fileno())
 
@@ -229,11 +231,29 @@ cdef class MappedFileQueue:
                     continue
             for name in names:
                 path = os.path.join(folder, name)
-                if _NAME.fullmatch(name) and not os.path.isdir(path) and int(name) <= INT64_MAX:
-                    if os.path.exists(path) and not os.path.isfile(path):   # opening a pipe may block forever
-                        raise StoreIOError(errno.EINVAL, "not a regular file", path)
+                if _NAME.fullmatch(name) and int(name) <= INT64_MAX and (len(name) == 20 or not os.path.isdir(path)):
+                    self._check_regular(path, False)
                     found.append((int(name), path))
-        return sorted(found)
+        found.sort()
+        if found and self.q.kind != FILE_READ and not self._is_read_only(found[-1][1]):
+            self._check_regular(found[-1][1], True)
+        return found
+
+    cdef int _check_regular(self, str path, bint last) except -1:
+        """Raise StoreIOError if a file can't be one of the queue.
+
+        last  a writer may write to it, so it must not be a symbolic link. Older files may be on another disk
+        """
+        try:
+            mode = os.stat(path, follow_symlinks=not last).st_mode
+        except FileNotFoundError:
+            if self.q.kind == FILE_READ or not os.path.islink(path):
+                return 0                # deleted after it was listed
+            mode = stat.S_IFLNK         # to nothing
+        if not stat.S_ISREG(mode):
+            kind = errno.ELOOP if stat.S_ISLNK(mode) else errno.EISDIR if stat.S_ISDIR(mode) else errno.ENXIO
+            raise StoreIOError(kind, FILE_TEXTS.get(kind, os.strerror(kind)), path)
+        return 0
 
     cdef bint _is_partial(self, str path) except -1:
         """Whether a file is shorter than its full length and contains only zeros."""

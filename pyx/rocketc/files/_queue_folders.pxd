@@ -9,7 +9,7 @@ cdef extern from *:
         int64_t start;      /* its name */
         int64_t size;       /* bytes */
         uint64_t inode;
-        int odd;            /* it is not a regular file */
+        int odd;            /* 1: it is not a regular file; 2: a symbolic link to one */
         char name[24];
     } rc_found;
     """
@@ -17,7 +17,7 @@ cdef extern from *:
         int64_t start
         int64_t size
         uint64_t inode
-        bint odd
+        int odd
         char name[24]
 
 # One folder.
@@ -38,6 +38,6 @@ cdef class QueueFolders:
     cdef int64_t usual_size(self, bint batch, int64_t unit, int64_t wanted) except -1
 
 cdef list folders_in(bytes above, list links=*)
-cdef list files_in(str folder)
+cdef list files_in(str folder, list odd=*)
 cdef int unlink_files(list files) except -1
 cdef int in_threads(object work, int64_t count, object more) except -1

@@ -21,6 +21,7 @@ cdef extern from *:
     """
     #include <dirent.h>
     #include <errno.h>
+    #include <fcntl.h>
     #include <stdlib.h>
     #include <string.h>
     #include <sys/stat.h>
@@ -43,8 +44,17 @@ cdef extern from *:
         f->start = strtoll(name, NULL, 10);     /* LLONG_MAX if it is too large: no file begins there */
         f->size = 0;
         f->inode = 0;
-        f->odd = fstatat(dirfd(d), name, &s, 0) != 0 || !S_ISREG(s.st_mode);
-        if (!f->odd) {
+        f->odd = 0;
+        if (fstatat(dirfd(d), name, &s, AT_SYMLINK_NOFOLLOW) != 0)
+            s.st_mode = 0;
+        if (S_ISLNK(s.st_mode)) {
+            f->odd = 2;
+            if (fstatat(dirfd(d), name, &s, 0) != 0)
+                s.st_mode = 0;
+        }
+        if (!S_ISREG(s.st_mode)) {
+            f->odd = 1;
+        } else {
             f->size = s.st_size;
             f->inode = s.st_ino;
         }
@@ -186,8 +196,12 @@ cdef list folders_in(bytes above, list links=None):
     return found
 
 
-cdef list files_in(str folder):
-    """(offset, path, bytes) of each file with a number as its name, by offset."""
+cdef list files_in(str folder, list odd=None):
+    """(offset, path, bytes) of each file with a number as its name, by offset.
+
+    odd  a list to which the paths of symbolic links, and of entries that are not regular files, are added; None: a link
+         to a file counts as a file
+    """
     cdef QueueFolders found = QueueFolders()
     cdef QueueFolder* f
     cdef list out = []
@@ -196,8 +210,12 @@ cdef list files_in(str folder):
     found.find()
     f = &found.folders[0]
     for i in range(f.count):
-        if not f.files[i].odd:
-            out.append((f.files[i].start, os.path.join(folder, f.files[i].name.decode()), f.files[i].size))
+        path = os.path.join(folder, f.files[i].name.decode())
+        if f.files[i].odd == 1 or (f.files[i].odd != 0 and odd is not None):
+            if odd is not None:
+                odd.append(path)
+        else:
+            out.append((f.files[i].start, path, f.files[i].size))
     return out
 
 

@@ -18,6 +18,7 @@ cdef class CommitLog(LogFiles):
         int64_t appended        # records
         int64_t appended_bytes
         int64_t waits           # how many times the put lock was not free
+        list watched_paths      # of bytes, of a LockWatch: fl.failed_path may point to one
         rc_histogram put_time   # of a sample
         rc_histogram lock_time  # of the waits
     cdef int append(self, PreparedRecord* records, int n, int how) noexcept nogil

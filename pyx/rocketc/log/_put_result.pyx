@@ -11,7 +11,7 @@ from rocketc._status cimport error_of
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.layout cimport RC_PROPERTIES_MAX_BYTES, RC_TOPIC_V1_MAX_BYTES, RC_TOPIC_V2_MAX_BYTES
 from rocketc.c.status cimport (
-    RC_BAD_ARGUMENT, RC_BODY_TOO_LONG, RC_FAILED, RC_NOT_A_BATCH, RC_NO_FILE, RC_OK, RC_PAGE_CACHE_BUSY,
+    RC_BAD_ARGUMENT, RC_BODY_TOO_LONG, RC_FAILED, RC_LOCK_LOST, RC_NOT_A_BATCH, RC_NO_FILE, RC_OK, RC_PAGE_CACHE_BUSY,
     RC_PROPERTIES_TOO_LONG, RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG, RC_UNFIT_TOPIC, RC_UNKNOWN_TOPIC,
 )
 from rocketc.c.text cimport rc_hex
@@ -76,12 +76,20 @@ cdef object disk_full(str path):
 
 cdef object failure(CommitLog log, str path):
     """The exception for a store that has failed."""
+    cdef int rc
     path = os.fsdecode(log.fl.failed_path) if log.fl.failed_path != NULL else path
-    reason = error_of(<int>rc_load_i64(&log.fl.failed), path)
-    error = StoreFailedError(
-        f"{reason}: the store refuses all puts, because the last messages may not be durable; "
-        "close the store and open it again, which recovers it"
-    )
+    rc = <int>rc_load_i64(&log.fl.failed)
+    reason = error_of(rc, path)
+    if rc == RC_LOCK_LOST:
+        error = StoreFailedError(
+            f"{reason}: the store refuses all puts; make sure that nothing else writes it, then close it and open it "
+            "again, which recovers it"
+        )
+    else:
+        error = StoreFailedError(
+            f"{reason}: the store refuses all puts, because the last messages may not be durable; "
+            "close the store and open it again, which recovers it"
+        )
     error.status = PutStatus.SERVICE_NOT_AVAILABLE
     error.__cause__ = reason
     return error

@@ -4,6 +4,7 @@ import ctypes
 import errno
 import os
 import re
+import socket
 import sys
 
 import pytest
@@ -162,6 +163,34 @@ def test_a_new_file_gets_its_name_when_it_is_ready(tmp_path):
     os.close(fd.value)
     assert native.rc_new_file(*names, ctypes.byref(fd)) == errno.EEXIST
     assert native.rc_new_file(names[0] + b"/none", names[0] + b"/none/file", ctypes.byref(fd)) == errno.ENOENT
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR])
+def test_only_a_regular_file_is_opened(tmp_path, flags):
+    """At once, whatever the path is: without O_NONBLOCK, opening a FIFO would wait."""
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "fifo")
+    here = os.getcwd()
+    os.chdir(tmp_path)  # the path of a socket must be short
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind("socket")
+    finally:
+        os.chdir(here)
+    refused = {"none": errno.ENOENT, ".": errno.EISDIR, "fifo": errno.ENXIO, "socket": errno.ENXIO,
+               "loop": errno.ELOOP, "/dev/zero": errno.ENXIO}  # fmt: skip
+    if flags == os.O_RDWR:
+        refused["link"] = errno.ELOOP
+    for name, code in refused.items():
+        assert native.rc_open_file(os.fsencode(tmp_path / name), flags) == -1, name
+        assert ctypes.get_errno() == code, name
+    for name in {"file", "link"} - set(refused):
+        fd = native.rc_open_file(os.fsencode(tmp_path / name), flags)
+        assert os.read(fd, 9) == b"content"
+        assert not os.get_inheritable(fd)
+        os.close(fd)
 
 
 def test_a_file_created_in_the_meantime_is_not_replaced(tmp_path):

@@ -241,6 +241,7 @@ def test_one_of_many_threads_gets_it(tmp_path, either):
 
 
 def test_no_file_is_left_open(tmp_path, either):
+    (tmp_path / "commitlog").mkdir()
     before = psutil.Process().num_fds()
     for _ in range(50):
         lock = StoreLock(tmp_path)
@@ -258,10 +259,85 @@ def test_a_lock_cannot_be_copied(tmp_path):
     lock.release()
 
 
+# The folders of the log
+
+
+def folders(*paths: Path) -> list[str]:
+    for path in paths:
+        path.mkdir(parents=True, exist_ok=True)
+    return list(map(str, paths))
+
+
+def test_the_folder_of_the_log_is_locked_too(tmp_path, either):
+    """Even a writer that finds another file `lock` is refused."""
+    folders(tmp_path / "commitlog")
+    AbortFile(tmp_path).create()
+    lock = StoreLock(tmp_path)
+    for _ in range(2):
+        (tmp_path / "lock").unlink()
+        with pytest.raises(StoreLockedError, match=r"the log in .*commitlog is in use by another writer, in this proc"):
+            StoreLock(tmp_path)
+        assert not is_free(tmp_path)
+    lock.release()
+    assert is_free(tmp_path)
+
+
+def test_two_roots_with_one_log(tmp_path, either):
+    one, two, three = folders(tmp_path / "one", tmp_path / "two", tmp_path / "three")
+    (tmp_path / "link").symlink_to("two")
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    first = StoreLock(tmp_path / "a", [one, two, str(tmp_path / "none")])
+    for shared in (one, two, str(tmp_path / "link"), f"{tmp_path}/a/../one"):
+        with pytest.raises(StoreLockedError, match=r"the log in .* is in use by another writer$"):
+            StoreLock(tmp_path / "b", [three, shared])
+    second = StoreLock(tmp_path / "b", [three])
+    with pytest.raises(StoreLockedError):
+        second.take_folders([one])
+    second.take_folders([three])
+    first.release()
+    second.take_folders([one])
+    second.release()
+
+
+def test_a_folder_that_is_named_twice(tmp_path):
+    one, *_ = folders(tmp_path / "one")
+    (tmp_path / "link").symlink_to("one")
+    lock = StoreLock(tmp_path, [one, str(tmp_path / "link"), one])
+    assert len(lock.watched()) == 2
+    lock.release()
+
+
+def test_a_file_system_that_cannot_lock_folders(tmp_path, monkeypatch):
+    def refuse(fd: int, how: int) -> None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    folders(tmp_path / "commitlog")
+    monkeypatch.setattr(lock_file.fcntl, "flock", refuse)
+    lock = StoreLock(tmp_path)
+    assert len(lock.watched()) == 2
+    assert not is_free(tmp_path)
+    lock.release()
+    assert is_free(tmp_path)
+
+
+def test_a_child_of_c_code_keeps_no_released_folder(tmp_path):
+    folders(tmp_path / "commitlog")
+    lock = StoreLock(tmp_path)
+    copied = [os.dup(int(fd)) for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
+    lock.release()
+    assert is_free(tmp_path)
+    for fd in copied:
+        os.close(fd)
+
+
 # Forked children
 
 
-def test_the_exit_of_a_child_releases_nothing(tmp_path, either):
+@pytest.mark.parametrize("log", [False, True])
+def test_the_exit_of_a_child_releases_nothing(tmp_path, either, log):
+    if log:
+        (tmp_path / "commitlog").mkdir()
     lock = StoreLock(tmp_path)
     assert in_child(lambda: lock.fd == -1) == 0
     assert not is_free(tmp_path)
@@ -287,6 +363,7 @@ def test_a_child_cannot_take_a_lock_that_its_parent_holds(tmp_path, either):
 
 @pytest.mark.parametrize("how", ["os.fork()", "multiprocessing.get_context('fork').Process(target=wait).start()"])
 def test_a_child_that_outlives_its_parent_keeps_no_lock(tmp_path, how):
+    (tmp_path / "commitlog").mkdir()
     code = f"""
 import multiprocessing, os, signal, sys
 from rocketc.files.lock_file import *

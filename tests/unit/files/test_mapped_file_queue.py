@@ -59,11 +59,19 @@ def test_load(tmp_path):
 
 def test_other_names_are_not_files_of_the_queue(tmp_path):
     fill(tmp_path, 0)
-    (tmp_path / name(SIZE)).mkdir()
+    (tmp_path / str(SIZE)).mkdir()
     for other in ("x", f"{name(SIZE)}.delete", "-1", "9" * 20, "1" * 21, ""):
         if other:
             (tmp_path / other).write_bytes(b"short")
     assert starts(loaded(tmp_path)) == [0]
+
+
+def test_a_folder_with_the_name_of_a_file(tmp_path):
+    fill(tmp_path, 0)
+    (tmp_path / name(SIZE)).mkdir()
+    with pytest.raises(StoreIOError, match="Is a directory") as refused:
+        loaded(tmp_path)
+    assert (refused.value.errno, refused.value.filename) == (errno.EISDIR, str(tmp_path / name(SIZE)))
 
 
 def test_names_of_fewer_digits(tmp_path):
