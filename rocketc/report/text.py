@@ -63,6 +63,7 @@ REASONS = {
     "bad_inner_batch": "the inner batch in the body is damaged",
     "zeroed": "zeros instead of records",
     "bad_blank": "the blank record at the end of the file has a wrong size",
+    "missing_file": "a file between two others is missing",
     "file_cut": "the file became shorter, or its disk failed, while it was read",
     "bad_chain": "a chain of the index contains an invalid unit number",
     "bad_unit": "a unit of a consume queue points to another place than its record",

@@ -419,15 +419,37 @@ def test_the_property_crc_is_checked_on_request(tmp_path, cat):
     assert (code, "bad_property_crc" in err) == (1, True)
 
 
-def test_a_missing_file_is_reported_and_is_not_damage(store, tmp_path, cat):
+def test_a_missing_file_is_damage_unless_a_part_is_read(store, tmp_path, cat):
     copy = tmp_path / "commitlog"
     shutil.copytree(store / "commitlog", copy)
     victim = sorted(copy.iterdir())[1]
     victim.unlink()
     base = int(victim.name)
     code, out, err = cat(tmp_path, "-f", r"%s\n")
-    assert (code, err) == (0, f"rocketc: no file holds the physical offsets {base} to {base + 512}\n")
+    assert (code, err.splitlines()) == (
+        1,
+        [
+            f"rocketc: {victim}: 512 bytes lost at physical offset {base}: missing_file (a file between two others is "
+            "missing)",
+            "rocketc: damage: 1 range, 512 bytes lost",
+            "rocketc: restore the missing file, or use --partial to read the part of the log that is there",
+        ],
+    )
     assert 0 < out.count(b"\n") < 12
+    said = f"rocketc: these files do not have the physical offsets {base} to {base + 512}\n"
+    assert cat(tmp_path, "-f", r"%s\n", "--partial") == (0, out, said)
+    code, before, err = cat(tmp_path, "-f", r"%s\n", "--strict")
+    assert (code, out.startswith(before)) == (1, True)
+    assert err == (
+        f"rocketc: {victim}: damage at physical offset {base}: missing_file (a file between two others is missing)\n"
+    )
+    named = [str(path) for path in sorted(copy.iterdir())]
+    assert cat(*named, "-f", "")[0] == 1  # as the shell expands commitlog/*
+    assert cat(named[0], named[2], "-f", "")[::2] == (
+        0,
+        f"rocketc: these files do not have the physical offsets {base} to {base + 1024}\n",
+    )
+    assert cat(named[0], "-f", "")[::2] == (0, "")
     assert cat(tmp_path, "-f", "", "--stop", base)[2] == ""
     assert cat(tmp_path, "-f", "", "--start", base + 512)[2] == ""
 
