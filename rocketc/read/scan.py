@@ -159,6 +159,7 @@ class ScanRun:
         columns: Sequence[str] | None,
         follow: float | None = None,
         idle: Callable[[], None] | None = None,
+        body: bool = True,
     ) -> None:
         self._scan = scan
         self._follow = follow
@@ -173,7 +174,7 @@ class ScanRun:
             scan._filter,
             columns=columns,
             where=reading.where,
-            decompress=reading.decompress,
+            decompress=reading.decompress and (body or reading.where is not None),
             unwrap=reading.unwrap,
             max_decompressed=reading.max_decompressed,
             batch_bytes=reading.batch_bytes,
@@ -414,14 +415,16 @@ class Scan(HtmlRepr):
         """Yield the ranges in [start, stop) whose files were lost, unless the caller reads a part of the log."""
         return log.lost_between(self._reading.start, self._reading.stop) if not self._reading.partial else iter(())
 
-    def run(self, columns: Sequence[str] | None) -> ScanRun:
+    def run(self, columns: Sequence[str] | None, body: bool = True) -> ScanRun:
         """Start a pass: its blocks() returns messages (columns: []), its batches() returns batches of these columns.
+
+        body  False: the bodies of the messages are not used, and are not decompressed
 
         >>> import rocketc
         >>> [len(block) for block in rocketc.decode(rocketc.encode("t", b"a")).run([]).blocks()]
         [1]
         """
-        self._pass = run = ScanRun(self, columns)
+        self._pass = run = ScanRun(self, columns, body=body)
         return run
 
     def __iter__(self) -> Iterator[Message]:
@@ -651,8 +654,9 @@ def scan(
                 continue and issue a DamageWarning. With both, `report.damage` lists the lost ranges
     crc         "none"; "body": check BODYCRC of each record returned; "full": check the property CRC too, if there is
                 one
-    decompress  decompress zlib, LZ4 and zstd bodies (the latter two need the extra `compression`), each up to
-                max_decompressed bytes
+    decompress  decompress zlib, LZ4 and zstd bodies, each up to max_decompressed bytes. LZ4 and zstd need the extra
+                `compression`; without it, such a message is damage (`missing_codec`), and "raise" raises
+                MissingCodecError
     unwrap      return the messages of an inner batch instead of the batch
     batch_bytes approximate bytes of the stored records in an Arrow batch
     storage_options  options for fsspec's file systems of URLs: {"key": ..., "secret": ...}; never shown

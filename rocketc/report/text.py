@@ -59,6 +59,7 @@ REASONS = {
     "bad_property": "a property that RocketMQ reads as a number is not one",
     "bad_physical_offset": "the record contains another physical offset",
     "bad_compression": "the body cannot be decompressed",
+    "missing_codec": "the library for its compression is not installed: pip install 'rocketc[compression]'",
     "too_large": "the body is too large to be decompressed",
     "bad_inner_batch": "the inner batch in the body is damaged",
     "zeroed": "zeros instead of records",

@@ -465,9 +465,42 @@ def test_a_missing_codec_names_the_package(tmp_path, cat, monkeypatch):
             patch.setitem(sys.modules, module, None)
             patch.setitem(sys.modules, "compression.zstd", None)
             code, out, err = cat(tmp_path)
+            strict = cat(tmp_path, "--strict")
         assert (code, out) == (1, b"")
-        assert "pip install 'rocketc[compression]'" in err and distribution in err and err.count("\n") == 1
+        assert err.splitlines()[0].endswith(
+            "bytes lost at physical offset 0: missing_codec (the library for its compression is not installed: pip "
+            "install 'rocketc[compression]')"
+        )
+        assert strict[:2] == (1, b"") and strict[2].count("\n") == 1
+        assert "pip install 'rocketc[compression]'" in strict[2] and distribution in strict[2]
         assert cat(tmp_path, "--no-decompress", "-f", "%s") == (0, b"not decompressed", "")
+
+
+def test_a_missing_codec_costs_one_message(tmp_path, cat, run, monkeypatch):
+    """Bodies are decompressed only if they are printed, searched or written."""
+    log = GrowingLog(tmp_path / "commitlog")
+    for n in range(3):
+        log.append("t", b"plain %d" % n)
+        log.append("t", b"no zstd", sys_flag=0x1 | 2 << 8)
+    monkeypatch.setitem(sys.modules, "backports.zstd", None)
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    code, out, err = cat(tmp_path, "-f", r"%s\n")
+    assert (code, out) == (1, b"plain 0\nplain 1\nplain 2\n")
+    assert err.count("missing_codec (") == 3 and "damage: 3 ranges" in err
+    assert cat(tmp_path, "-c", "1", "--body", "none")[::2] == (0, "")
+    for shown in (("--body", "none"), ("-f", r"%t\n"), ("-f", r"%t %s\n", "--body", "none"), ("-J", "--body", "none")):
+        code, out, err = cat(tmp_path, *shown)
+        assert (code, out.count(b"\n"), err) == (0, 6, "")
+    assert cat(tmp_path, "-f", r"%S\n")[0] == 1
+    assert cat(tmp_path, "--body", "none", "--grep", "plain")[0] == 1
+    assert run("stats", tmp_path, "-J")[0] == 0
+    for number, form in enumerate(("x.jsonl", "x.csv", "x.parquet")):
+        folder = tmp_path.parent / f"{tmp_path.name}-out"
+        folder.mkdir(exist_ok=True)
+        code, _, err = run("export", tmp_path, "-o", folder / form, "--columns", "topic,queueOffset")
+        assert (code, err.count("6 messages written")) == (0, 1), number
+        code, _, err = run("export", tmp_path, "-o", folder / f"all-{form}")
+        assert (code, err.count("3 messages written"), err.count("missing_codec (")) == (1, 1, 3)
 
 
 def test_a_record_with_broken_content(tmp_path, cat):
