@@ -26,6 +26,7 @@ _TAKEN = {
     "decompress",
     "errors",
     "partial",
+    "unreadable",
 }  # allowed options of a selection: an archive has whole topics
 
 

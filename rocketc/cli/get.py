@@ -170,7 +170,7 @@ class _Search:
             where = lambda m: m.properties.get(layout.PROPERTY_UNIQUE_KEY) in texts  # noqa: E731
         options: dict[str, Any] = {
             "topics": topics or None, "keys": texts, "where": where, "errors": "report", "start": None, "stop": None,
-            "decompress": decompress,
+            "decompress": decompress, "unreadable": "skip",
         }  # fmt: skip
         self._selection = Selection(tuple(path), options)
         self._count = count

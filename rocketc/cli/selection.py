@@ -150,6 +150,7 @@ def selects(command: Callable[..., Any]) -> Callable[..., Any]:
             "errors": "raise" if strict else "report",
             "crc": crc,
             "partial": partial,
+            "unreadable": "skip",
             "decompress": not no_decompress,
             "unwrap": not no_unwrap,
         }

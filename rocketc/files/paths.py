@@ -132,6 +132,21 @@ def base_of(path: str) -> int | None:
     return int(name) if _OFFSET_NAME.fullmatch(name) and int(name) < 1 << 63 else None
 
 
+def refusal_of(path: str) -> str | None:
+    """Return why an existing file can't be read, with its path; None if it can.
+
+    >>> refusal_of("nowhere") is None
+    True
+    """
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return None
+
+
 def _split(path: str) -> tuple[str, str]:
     """Return the folder and the name of a path."""
     return remote.split(path) if is_url(path) else os.path.split(path)

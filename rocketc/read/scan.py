@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import itertools
 import os
 import re
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from rocketc.errors import CorruptRecordError, DamageWarning
+from rocketc.errors import CorruptRecordError, DamageWarning, StoreIOError
 from rocketc.files._mapped_file import MappedFile
 from rocketc.files.paths import Log, LogFile, Paths, resolve
 from rocketc.files.remote import Options, RemoteFile, RemotePath, is_url, shown
@@ -35,9 +36,12 @@ When = int | datetime.datetime
 Offsets = Mapping[str, Mapping[int | None, tuple[int | None, int | None]]]
 Errors = Literal["raise", "skip", "report"]
 Crc = Literal["none", "body", "full"]
+Unreadable = Literal["raise", "skip"]
 
 _CRC = {"none": 0, "body": 1, "full": 2}
 MISSING_FILE = "missing_file"  # the reason of a range of the log whose file was lost
+# The reason of a file that can't be opened, by errno. Other errors do not depend on the file, or it was just deleted.
+_UNREADABLE = {errno.EACCES: "no_permission", errno.EPERM: "no_permission", errno.EIO: "unreadable"}
 
 
 @dataclass(frozen=True)
@@ -128,12 +132,15 @@ class _Reading:
     max_decompressed: int = 64 << 20
     storage: Options | None = field(default=None, repr=False)
     partial: bool = False
+    unreadable: Unreadable = "raise"
 
     def __post_init__(self) -> None:
         if self.errors not in ("raise", "skip", "report"):
             raise ValueError(f"errors={self.errors!r}: must be 'raise', 'skip' or 'report'")
         if self.crc not in _CRC:
             raise ValueError(f"crc={self.crc!r}: must be 'none', 'body' or 'full'")
+        if self.unreadable not in ("raise", "skip"):
+            raise ValueError(f"unreadable={self.unreadable!r}: must be 'raise' or 'skip'")
         if self.batch_bytes < 1:
             raise ValueError(f"batch_bytes={self.batch_bytes}: must be at least 1")
         if self.max_decompressed < 0:
@@ -193,7 +200,12 @@ class ScanRun:
                 if scan._is_outside(file):
                     continue
                 self._pass_lost(log, file.begin)
-                yield self._open(None, file.base, file.limit, file.last, part=file)
+                try:
+                    walker = self._open(None, file.base, file.limit, file.last, part=file)
+                except StoreIOError as error:
+                    self._pass_unreadable(file, error)
+                    continue
+                yield walker
             self._pass_lost(log, None)
         self._close()
 
@@ -203,6 +215,16 @@ class ScanRun:
             if self._lost_to <= start and (upto is None or stop <= upto):
                 self._lost_to = stop
                 self._lose(Damage(log.lost_name(start), start, stop, MISSING_FILE), _ADVICE_PARTIAL)
+
+    def _pass_unreadable(self, file: LogFile, error: StoreIOError) -> None:
+        """Report a local file that can't be opened, or raise the error."""
+        reading = self._scan._reading
+        reason = _UNREADABLE.get(error.errno or 0)
+        if reading.unreadable == "raise" or reading.errors == "raise" or reason is None or is_url(file.path):
+            raise error
+        start = file.begin if reading.start is None else max(file.begin, reading.start)
+        end = min(file.end, reading.stop) if reading.stop is not None else file.end
+        self._lose(Damage(file.path, start, end, reason), "")
 
     def _lose(self, damage: Damage, advice: str) -> None:
         """Report damage between two walkers as the scan's `errors` says."""
@@ -635,6 +657,7 @@ def scan(
     max_decompressed: int = 64 << 20,
     storage_options: Options | None = None,
     partial: bool = False,
+    unreadable: Unreadable = "raise",
 ) -> Scan:
     """Read the messages of a RocketMQ commit log, without a broker. The log may be in use, copied or damaged.
 
@@ -663,6 +686,8 @@ def scan(
     partial     the path has only a part of the log: do not report a file that is missing between two others.
                 Without it, such a file in [start, stop) is damage (`missing_file`). Files before the first one were
                 deleted because they were old, and files that the path leaves out are not read: neither is damage
+    unreadable  of a file without permission or with a disk error: "raise": raise StoreIOError; "skip": the file is
+                damage (`no_permission`, `unreadable`), unless errors is "raise"
 
     Raises StoreIOError at once for a path that cannot be read, ValueError and TypeError for invalid options.
 
@@ -677,7 +702,7 @@ def scan(
         path = list(path)
     reading = _Reading(
         start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed, storage_options,
-        partial,
+        partial, unreadable,
     )  # fmt: skip
     logs = resolve(path, storage_options)
     return _asked_for(logs, path, None, None, reading, topics, queues, tags, keys, begin, end, offsets)
