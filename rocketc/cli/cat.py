@@ -16,7 +16,7 @@ from rocketc.files.remote import refuse_urls
 from rocketc.jobs.lookup import find_in_queue
 from rocketc.read._message import Message
 from rocketc.read.scan import ScanReport, torn_tail
-from rocketc.report.messages import TOKENS, line_printer
+from rocketc.report.messages import TOKENS, line_printer, uses_body
 
 
 def _describe_format() -> str:
@@ -75,6 +75,8 @@ def cat(
         return cat_files(files, offset, count, as_json, index_slots)
     if offset is not None and offset.kind == "end" and not follow:
         raise click.UsageError("-o end begins after the last message: add -F to wait for new ones")
+    if selection.options["where"] is None and not uses_body(spec, body):
+        selection = Selection(selection.paths, selection.options | {"decompress": False})
     with Out(live=follow) as out, DamageNotes(out):
         show = choose_printer(spec, as_json, body, out, line_printer)
         run = _Run(selection, offset)

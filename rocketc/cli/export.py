@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from rocketc.cli.arguments import Number, Size
-from rocketc.cli.output import DamageNotes, Out, command, note, progress
+from rocketc.cli.output import DamageNotes, Out, command, note, progress, writes_output
 from rocketc.cli.selection import Selection, selects
 from rocketc.cli.signals import Ended, signals_raise
 from rocketc.exports.columns import ROW_GROUP_BYTES
@@ -135,7 +136,8 @@ def export(
         except (ValueError, NotADirectoryError) as error:
             raise click.UsageError(str(error)) from None
         try:
-            with signals_raise(), progress("exporting", scan.bytes) as update:
+            writing = writes_output() if to_stdout else nullcontext()
+            with writing, signals_raise(), progress("exporting", scan.bytes) as update:
                 report = plan.run(update)
         except Ended as error:
             return error.code

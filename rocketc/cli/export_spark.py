@@ -20,7 +20,14 @@ from rocketc.report.text import many, show_size
 if TYPE_CHECKING:
     from rocketc.spark.archive import ArchiveReport
 
-_TAKEN = {"topics", "crc", "decompress", "errors"}  # allowed options of a selection: an archive has whole topics
+_TAKEN = {
+    "topics",
+    "crc",
+    "decompress",
+    "errors",
+    "partial",
+    "unreadable",
+}  # allowed options of a selection: an archive has whole topics
 
 
 def export_spark(
@@ -41,6 +48,7 @@ def export_spark(
     refused = [name for name, value in other.items() if value]
     refused += [name for name in options if name not in _TAKEN and not _is_default(options[name])]
     refused += ["strict"] if options["errors"] == "raise" else []
+    refused += ["partial"] if options["partial"] else []
     if refused:
         raise click.UsageError(f"--engine spark archives whole topics and can't be used with {', '.join(refused)}")
     if partition_by not in (None, ["topic", "date"]):

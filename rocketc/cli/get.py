@@ -19,7 +19,7 @@ from rocketc.jobs.lookup import KeyLookup, RecordNotFound, at_offset
 from rocketc.read._message import Message
 from rocketc.read.regex import limited
 from rocketc.read.scan import Scan, ScanReport
-from rocketc.report.messages import BODY_FORMS, Printer
+from rocketc.report.messages import BODY_FORMS, Printer, uses_body
 from rocketc.report.text import in_words, many, show_size, show_time, visible
 
 Topics = tuple["str | re.Pattern[str]", ...]
@@ -87,12 +87,13 @@ def get(
         raise click.UsageError("the id or key is empty")
     with Out() as out, DamageNotes(out):
         show = choose_printer(spec, as_json, body, out, full_printer)
+        decompress = uses_body(spec, body)
         try:
             if phy_offset is not None:
-                return _print(islice(at_offset(path, phy_offset, progress), count), show, out)
+                return _print(islice(at_offset(path, phy_offset, progress, decompress), count), show, out)
             if key is not None:
-                return _Search(path, topic, count, key, "key").run(show, out)
-            return _by_id(path, ident or "", topic, count, show, out)
+                return _Search(path, topic, count, key, "key", decompress).run(show, out)
+            return _by_id(path, ident or "", topic, count, decompress, show, out)
         except RecordNotFound as error:
             note("; ".join(text + in_words(reason) for text, reason in error.causes))
             return 1
@@ -104,16 +105,18 @@ def _print(messages: Iterable[Message], show: Printer, out: Out) -> int:
     return 0
 
 
-def _by_id(path: Sequence[str], text: str, topics: Topics, count: int | None, show: Printer, out: Out) -> int:
+def _by_id(
+    path: Sequence[str], text: str, topics: Topics, count: int | None, decompress: bool, show: Printer, out: Out
+) -> int:
     """Read the message of an offset id, or search for a text that may be a unique id."""
     offset_id, may_be_unique = _kinds(text)
     if offset_id is not None:
         try:
-            return _print(islice(_with_id(path, offset_id, topics), count), show, out)
+            return _print(islice(_with_id(path, offset_id, topics, decompress), count), show, out)
         except RecordNotFound:
             if not may_be_unique:
                 raise
-    return _Search(path, topics, count, text, "unique id").run(show, out)
+    return _Search(path, topics, count, text, "unique id", decompress).run(show, out)
 
 
 def _is_id(text: str) -> bool:
@@ -136,9 +139,9 @@ def _kinds(text: str) -> tuple[OffsetId | None, bool]:
     return offset_id, True
 
 
-def _with_id(path: Sequence[str], wanted: OffsetId, topics: Topics) -> list[Message]:
+def _with_id(path: Sequence[str], wanted: OffsetId, topics: Topics, decompress: bool) -> list[Message]:
     """Return the message at the offset of an id. Raises RecordNotFound if another broker stored that message."""
-    there = at_offset(path, wanted.phy_offset, progress)
+    there = at_offset(path, wanted.phy_offset, progress, decompress)
     found = [message for message in there if message.msg_id == wanted.encode()]
     if not found:
         text = (
@@ -158,19 +161,24 @@ def _is_of(name: str, topic: str | re.Pattern[str]) -> bool:
 class _Search:
     """The messages with a key or a unique id, in the order of the log."""
 
-    def __init__(self, path: Sequence[str], topics: Topics, count: int | None, text: str, what: str) -> None:
+    def __init__(
+        self, path: Sequence[str], topics: Topics, count: int | None, text: str, what: str, decompress: bool
+    ) -> None:
         texts, where = [text], None
         if what == "unique id":
             texts = [text, text.upper()]  # as given, and in upper case as clients write it
             where = lambda m: m.properties.get(layout.PROPERTY_UNIQUE_KEY) in texts  # noqa: E731
         options: dict[str, Any] = {
-            "topics": topics or None, "keys": texts, "where": where, "errors": "report", "start": None, "stop": None
+            "topics": topics or None, "keys": texts, "where": where, "errors": "report", "start": None, "stop": None,
+            "decompress": decompress, "unreadable": "skip",
         }  # fmt: skip
         self._selection = Selection(tuple(path), options)
         self._count = count
         self._by_key = None
         if len(topics) == 1 and isinstance(topics[0], str):
-            self._by_key = KeyLookup(path, topics[0], texts, where=where, scan=self._selection.scan, warn=note)
+            self._by_key = KeyLookup(
+                path, topics[0], texts, where=where, scan=self._selection.scan, warn=note, decompress=decompress
+            )
         self._what = f"no message{' of these topics' if topics else ''} has the {what} {text!r}"
 
     def run(self, show: Printer, out: Out) -> int:

@@ -68,7 +68,11 @@ def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
     if found.consumeQueues is not None:
         topics, queues = found.consumeQueues["topics"], found.consumeQueues["queues"]
         index = many(found.indexFiles or 0, "index file")
-        yield "queues", f"{many(queues, 'queue')} of {many(topics, 'topic')}, {index}", ""
+        if found.indexFiles is None and os.path.isdir(os.path.join(found.path, "index")):
+            index = "index not read"
+        least = "at least " if found.consumeQueues.get("incomplete") else ""
+        yield "queues", f"{least}{many(queues, 'queue')} of {many(topics, 'topic')}, {index}", ""
+    yield from section("not read", some(found.unreadable, every, str))
     if found.cut is not None and found.cut["files"]:
         kept = f"{show_size(found.cut['bytes'])} in {many(found.cut['files'], 'file')}"
         yield "cut", f"{kept} that a recovery cut off the log: `rocketc cat {os.path.join(found.path, 'cut')}`", ""

@@ -55,12 +55,16 @@ def confirm(question: str) -> bool:
     return answer.strip().lower() in ("y", "yes")
 
 
+class OutputError(OSError):
+    """Stdout can't be written: it is closed, or its disk is full."""
+
+
 class Out:
     """Stdout for results. Bytes are written in blocks, or at once on a terminal or if `live`. Leaving it flushes."""
 
     def __init__(self, live: bool = False) -> None:
         if sys.stdout is None:
-            raise OSError(errno.EBADF, "stdout is closed")
+            raise OutputError(errno.EBADF, "stdout is closed")
         self._raw = sys.stdout.buffer
         self.is_terminal = sys.stdout.isatty()
         self.has_color = has_color(sys.stdout)
@@ -87,9 +91,10 @@ class Out:
         data = memoryview(b"".join(self._parts))
         self._parts.clear()
         self._size = 0
-        while data:  # with PYTHONUNBUFFERED, write() may write only a part
-            data = data[self._raw.write(data) :]
-        self._raw.flush()
+        with writes_output():
+            while data:  # with PYTHONUNBUFFERED, write() may write only a part
+                data = data[self._raw.write(data) :]
+            self._raw.flush()
 
     def check_reader(self) -> None:
         """Raise BrokenPipeError if the reader of the pipe is gone; finds out without a write."""
@@ -104,6 +109,19 @@ class Out:
     def __exit__(self, kind: Any, error: BaseException | None, where: TracebackType | None) -> None:
         if not isinstance(error, BrokenPipeError):
             self.flush()
+
+
+@contextmanager
+def writes_output() -> Iterator[None]:
+    """A context in which an OSError that names no file is one of stdout."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OutputError(error.errno, error.strerror) from None
 
 
 class DamageNotes:
@@ -173,10 +191,13 @@ def _ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
         except RocketcError as error:
             code = 1
             note(plain(error))
-        except OSError as error:  # of stdout: the disk is full, or stdout is closed
+        except OutputError as error:
             code = 1
             _discard_output()
             note(f"can't write: {plain(error)}")
+        except OSError as error:
+            code = 1
+            note(plain(error))
         except UnicodeEncodeError as error:  # from an argument; open() accepts such file names
             raise click.UsageError(f"{error.object!r} is not UTF-8") from None
         click.get_current_context().exit(code)

@@ -17,7 +17,7 @@ from rocketc.cli.times import When
 from rocketc.files.remote import shown
 from rocketc.read._message import Message
 from rocketc.read.regex import limited
-from rocketc.read.scan import Scan, ScanReport, scan
+from rocketc.read.scan import MISSING_FILE, Scan, ScanReport, scan
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,22 @@ class Selection:
         return scan(list(self.paths), **(self.options | other))
 
     def conclude(self, report: ScanReport, complete: bool = True) -> int:
-        """Report damage and missing files on stderr, and return the exit code.
+        """Report damage and ranges that were left out on stderr, and return the exit code.
 
         complete  the scan was to read everything: report it if there was nothing to read
         """
         start, stop = self.options["start"] or 0, self.options["stop"]
+        lost = {(damage.start, damage.stop) for damage in report.damage}
         for first, behind in report.missing:
-            if behind > start and (stop is None or first < stop):
-                note(f"no file holds the physical offsets {first} to {behind}")
+            is_read = behind > start and (stop is None or first < stop) and first <= (report.end or 0)
+            if is_read and (max(first, start), behind if stop is None else min(behind, stop)) not in lost:
+                note(f"these files do not have the physical offsets {first} to {behind}")
         if report.damage:
-            lost = sum(damage.stop - damage.start for damage in report.damage)
+            size = sum(damage.stop - damage.start for damage in report.damage)
             ranges = "1 range" if len(report.damage) == 1 else f"{len(report.damage)} ranges"
-            note(f"damage: {ranges}, {lost} bytes lost")
+            note(f"damage: {ranges}, {size} bytes lost")
+            if "partial" in self.options and any(damage.reason == MISSING_FILE for damage in report.damage):
+                note("restore the missing file, or use --partial to read the part of the log that is there")
             return 1
         if complete and report.bytes == 0:
             note(f"nothing to read: {' '.join(map(shown, self.paths))}")
@@ -114,6 +118,11 @@ _READING = [
         default="body",
         help="CRCs to check: none; body (default); full: also that of the properties, if they have one.",
     ),
+    click.option(
+        "--partial",
+        is_flag=True,
+        help="PATH has only a part of a log: a file missing between two others is not damage.",
+    ),
     click.option("--no-unwrap", is_flag=True, help="Return an inner batch as one message, not as its messages."),
     click.option("--no-decompress", is_flag=True, help="Do not decompress bodies."),
 ]
@@ -126,7 +135,7 @@ def selects(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_selection(
         path: tuple[str, ...], topic: tuple[str | re.Pattern[str], ...], queue: tuple[int, ...], begin: int | None,
         end: int | None, tag: tuple[str, ...], key: tuple[str, ...], grep: re.Pattern[str] | None, start: int | None,
-        stop: int | None, strict: bool, crc: str, no_unwrap: bool, no_decompress: bool, **own: Any,
+        stop: int | None, strict: bool, crc: str, partial: bool, no_unwrap: bool, no_decompress: bool, **own: Any,
     ) -> Any:  # fmt: skip
         options: dict[str, Any] = {
             "topics": topic or None,
@@ -140,6 +149,8 @@ def selects(command: Callable[..., Any]) -> Callable[..., Any]:
             "stop": stop,
             "errors": "raise" if strict else "report",
             "crc": crc,
+            "partial": partial,
+            "unreadable": "skip",
             "decompress": not no_decompress,
             "unwrap": not no_unwrap,
         }

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
 import click
 
 from rocketc.cli.arguments import Seconds, read_conf, refuse_a_log
-from rocketc.cli.output import command, print_result
+from rocketc.cli.output import command, note, print_result
 from rocketc.config import StoreConfig
+from rocketc.files.paths import refusal_of
 from rocketc.files.remote import refuse_urls
 from rocketc.metrics.snapshot import SnapshotReader
 from rocketc.report.rates import SORTS, VIEWS, Rates, draw
 from rocketc.report.tables import render
 from rocketc.store.opening import open as open_store
+
+# Files that it reads besides log, queues and index; a snapshot leaves out what they would tell.
+_FILES = ("checkpoint", "config/consumerOffset.json", "config/subscriptionGroup.json", "config/topics.json")
 
 
 @command(
@@ -56,7 +61,10 @@ def top(path: str, interval: float, sort: str, groups: bool, conf: str | None, o
     print_result(
         as_json, lambda: {"path": path, **rates.to_dict()}, lambda color: render(draw(path, rates, sort, view), color)
     )
-    return 0
+    refused = [refusal_of(os.path.join(path, name)) for name in _FILES]
+    for why in filter(None, refused):
+        note(why)
+    return 1 if any(refused) else 0
 
 
 def _show(path: str, config: StoreConfig | None, interval: float, sort: str, view: str) -> int:

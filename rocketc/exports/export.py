@@ -256,7 +256,7 @@ class Export:
             yield batch
 
     def _blocks(self, update: Update) -> Iterator[list[Message]]:
-        run = self._scan.run([])
+        run = self._scan.run([], body="body" in self._columns)
         for number, block in enumerate(run.blocks()):
             if not number % _UPDATE_EVERY:
                 update(run.report().bytes)

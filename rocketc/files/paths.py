@@ -10,7 +10,7 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 
 from rocketc.errors import StoreIOError
@@ -88,10 +88,39 @@ class LogFile:
 
 @dataclass(frozen=True)
 class Log:
-    """The files of one commit log in order, and the ranges of physical offsets that no file contains."""
+    """The files of one commit log in order, and the gaps between them.
+
+    missing  ranges of physical offsets between two files that none of the files contains
+    lost     those of them for which there is no file in the folder either: a file was lost. What is missing before the
+             first file was deleted because it was old, and is in neither
+    folder   where a lost file would be; safe to print
+    """
 
     files: tuple[LogFile, ...]
     missing: tuple[tuple[int, int], ...]
+    lost: tuple[tuple[int, int], ...] = ()
+    folder: str = ""
+
+    def lost_between(self, start: int | None, stop: int | None) -> Iterator[tuple[int, int]]:
+        """Yield the parts of the lost ranges that are in [start, stop); None: no bound.
+
+        >>> list(Log((), (), lost=((100, 200), (300, 400))).lost_between(150, 300))
+        [(150, 200)]
+        """
+        for first, behind in self.lost:
+            first = first if start is None else max(first, start)
+            behind = behind if stop is None else min(behind, stop)
+            if first < behind:
+                yield first, behind
+
+    def lost_name(self, phy_offset: int) -> str | None:
+        """Return the path of the lost file that began at this physical offset, safe to print; None: no folder is known.
+
+        >>> Log((), (), folder="store/commitlog").lost_name(1024)
+        'store/commitlog/00000000000000001024'
+        """
+        name = f"{phy_offset:020d}"
+        return _joined(self.folder, name) if self.folder else None
 
 
 def base_of(path: str) -> int | None:
@@ -104,9 +133,28 @@ def base_of(path: str) -> int | None:
     return int(name) if _OFFSET_NAME.fullmatch(name) and int(name) < 1 << 63 else None
 
 
+def refusal_of(path: str) -> str | None:
+    """Return why an existing file can't be read, with its path; None if it can.
+
+    >>> refusal_of("nowhere") is None
+    True
+    """
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return None
+
+
 def _split(path: str) -> tuple[str, str]:
     """Return the folder and the name of a path."""
     return remote.split(path) if is_url(path) else os.path.split(path)
+
+
+def _joined(folder: str, name: str) -> str:
+    return remote.join(folder, name) if is_url(folder) else os.path.join(folder, name)
 
 
 def local_of(path: str) -> str:
@@ -153,7 +201,9 @@ def resolve(path: Paths | LogFile | Log, storage: Options | None = None) -> list
     given = [local_of(os.fspath(item)) for item in items]
     for _ in range(_LISTINGS):
         try:
-            return _find(given, storage)
+            found = _find(given, storage)
+            # A folder is not listed at one moment: if a file seems to be lost, list the folder again.
+            return _find(given, storage) if any(log.lost for log in found) else found
         except StoreIOError as error:
             if error.errno != errno.ENOENT or error.filename in map(shown, given):
                 raise
@@ -247,6 +297,7 @@ def _log(paths: list[str], storage: Options | None) -> Log:
     named = sorted(files)
     out: list[LogFile] = []
     missing: list[tuple[int, int]] = []
+    lost: list[tuple[int, int]] = []
     for i, base in enumerate(named):
         path, size = there[base]
         limit = size
@@ -255,10 +306,13 @@ def _log(paths: list[str], storage: Options | None) -> Log:
             limit = max(size, min(usual, order[next_at] - base))
         if i + 1 < len(named) and base + limit < named[i + 1]:
             missing.append((base + limit, named[i + 1]))
+            if order[next_at] == named[i + 1]:
+                lost.append(missing[-1])
         out.append(LogFile(path, base, size, limit, base >= end))
         if base >= end:
             break  # the files after it were created ahead and are empty
-    return Log(tuple(out), tuple(missing))
+    folder = shown(_split(out[0].path)[0]) or os.curdir if out else ""
+    return Log(tuple(out), tuple(missing), tuple(lost), folder)
 
 
 def _neighbors(files: dict[int, str], storage: Options | None) -> dict[int, tuple[str, int]]:

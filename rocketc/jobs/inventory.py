@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any
@@ -20,6 +19,7 @@ from rocketc.files.regular import open_regular
 from rocketc.files.remote import refuse_urls
 from rocketc.files.sparse import holes_of
 from rocketc.jobs.progress import Progress, no_progress
+from rocketc.jobs.unreadable import unreadable_files
 from rocketc.read._filter import Filter
 from rocketc.read._message import Message
 from rocketc.read._reader import Reader
@@ -72,7 +72,11 @@ class Hole:
 
 @dataclass
 class Inventory:
-    """The facts found; the names are the JSON keys. Fields from `abort` on are `None` if the path is not a root."""
+    """The facts found; the names are the JSON keys. Fields from `abort` on are `None` if the path is not a root.
+
+    consumeQueues  numbers of topics and queues; "incomplete": some could not be read and counted
+    unreadable     texts: what could not be read, except files of the log
+    """
 
     path: str
     kind: str
@@ -91,6 +95,7 @@ class Inventory:
     consumeQueues: dict[str, int] | None = None
     indexFiles: int | None = None
     cut: dict[str, int] | None = None
+    unreadable: list[str] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -110,11 +115,14 @@ class Inventory:
 
     @property
     def is_whole(self) -> bool:
-        return not (self.holes or self.damage or self.is_empty or self.had_messages_until is not None)
+        lost = self.holes or self.damage or self.is_empty or self.had_messages_until is not None
+        return not (lost or self.unreadable)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict without unknown fields."""
         whole = {name: value for name, value in asdict(self).items() if value is not None}
+        if not self.unreadable:
+            del whole["unreadable"]
         for name in ("files", "holes", "damage"):
             whole[name] = [{k: v for k, v in entry.items() if v is not None and v != ""} for entry in whole[name]]
         if self.had_messages_until is not None:
@@ -242,37 +250,47 @@ def _survey_root(root: str, out: Inventory) -> None:
     out.lock = {"present": os.path.exists(os.path.join(root, "lock"))}
     if (holder := holder_of(root)) is not None:
         out.lock["pid"] = holder or None
+    out.unreadable += unreadable_files(root)
+    bad = out.unreadable
     checkpoint = _read(os.path.join(root, "checkpoint"), _checkpoint.LEAST_BYTES)
     if checkpoint is not None and len(checkpoint) == _checkpoint.LEAST_BYTES:
         out.checkpoint = dict(zip(CHECKPOINT_FIELDS, _checkpoint.decode(checkpoint), strict=True))
+    before = len(bad)
     queues = [
         (topic.name, queue.name)
         for kind in UNIT_BYTES
-        for topic in _folders(os.path.join(root, kind))
-        for queue in _folders(topic.path)
+        for topic in _folders(os.path.join(root, kind), bad)
+        for queue in _folders(topic.path, bad)
         if queue.name.isdecimal()
     ]
     out.consumeQueues = {"topics": len({topic for topic, _ in queues}), "queues": len(queues)}
-    with suppress(OSError):
-        names = os.listdir(os.path.join(root, "index"))
-        out.indexFiles = sum(_INDEX_NAME.fullmatch(name) is not None for name in names)
-    kept = _files(os.path.join(root, "cut"))
+    if len(bad) > before:
+        out.consumeQueues["incomplete"] = True
+    index, before = os.path.join(root, "index"), len(bad)
+    if os.path.isdir(index):
+        names = [entry.name for entry in _entries(index, bad)]
+        out.indexFiles = sum(_INDEX_NAME.fullmatch(name) is not None for name in names) if len(bad) == before else None
+    kept = _files(os.path.join(root, "cut"), bad)
     out.cut = {"files": len(kept), "bytes": sum(entry.stat().st_size for entry in kept)}
 
 
-def _folders(path: str) -> list[os.DirEntry[str]]:
-    return [entry for entry in _entries(path) if entry.is_dir()]
+def _folders(path: str, unreadable: list[str]) -> list[os.DirEntry[str]]:
+    return [entry for entry in _entries(path, unreadable) if entry.is_dir()]
 
 
-def _files(path: str) -> list[os.DirEntry[str]]:
-    return [entry for entry in _entries(path) if entry.is_file(follow_symlinks=False)]
+def _files(path: str, unreadable: list[str]) -> list[os.DirEntry[str]]:
+    return [entry for entry in _entries(path, unreadable) if entry.is_file(follow_symlinks=False)]
 
 
-def _entries(path: str) -> list[os.DirEntry[str]]:
+def _entries(path: str, unreadable: list[str]) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder; none if it does not exist. Add the error of another folder to `unreadable`."""
     try:
         with os.scandir(path) as entries:
             return list(entries)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        unreadable.append(f"{path}: {error.strerror}")
         return []
 
 

@@ -10,7 +10,7 @@ from rocketc.config import StoreConfig
 from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._key_index import KeyIndex
 from rocketc.derived.queue_files import detect_file_sizes, index_below
-from rocketc.errors import CorruptRecordError, RocketcError
+from rocketc.errors import CorruptRecordError, MissingCodecError, RocketcError
 from rocketc.files._mapped_file import MappedFile
 from rocketc.files.durable import errors_named
 from rocketc.files.paths import Log, LogFile, base_of, resolve
@@ -43,10 +43,13 @@ def _not_found(text: str, reason: str = "") -> RecordNotFound:
     return RecordNotFound((text, reason))
 
 
-def at_offset(paths: Sequence[str], offset: int, progress: Progress = no_progress) -> list[Message]:
+def at_offset(
+    paths: Sequence[str], offset: int, progress: Progress = no_progress, decompress: bool = True
+) -> list[Message]:
     """Return the message whose record begins at a physical offset; all messages of an inner batch.
 
-    If the paths name several logs, each is searched. Raises RecordNotFound.
+    If the paths name several logs, each is searched. Raises RecordNotFound, and MissingCodecError for a body that is to
+    be decompressed.
 
     >>> import tempfile, rocketc
     >>> root = tempfile.mkdtemp()
@@ -60,7 +63,7 @@ def at_offset(paths: Sequence[str], offset: int, progress: Progress = no_progres
     causes: list[tuple[str, str]] = []
     for log in resolve(list(paths)):
         try:
-            found += _in_log(log, offset, progress)
+            found += _in_log(log, offset, progress, decompress)
         except RecordNotFound as error:
             causes += error.causes
     if not found:
@@ -68,12 +71,12 @@ def at_offset(paths: Sequence[str], offset: int, progress: Progress = no_progres
     return found
 
 
-def _in_log(log: Log, offset: int, progress: Progress) -> list[Message]:
+def _in_log(log: Log, offset: int, progress: Progress, decompress: bool) -> list[Message]:
     ends = []
     for file in log.files:
         base = _base_of(file)
         if base <= offset < base + file.limit:
-            return _in_file(file, base, offset, progress)
+            return _in_file(file, base, offset, progress, decompress)
         ends.append((base, base + file.limit))
     if not ends:
         raise _not_found(f"no message begins at byte {offset}: the log is without files")
@@ -90,7 +93,7 @@ def _base_of(file: LogFile) -> int:
     return Walker(MappedFile(file.path), None, Filter(), file=file.path).base
 
 
-def _in_file(file: LogFile, base: int, offset: int, progress: Progress) -> list[Message]:
+def _in_file(file: LogFile, base: int, offset: int, progress: Progress, decompress: bool) -> list[Message]:
     with errors_named(file.path), open(file.path, "rb", buffering=0, opener=open_regular) as opened:
         fd, pos = opened.fileno(), offset - base
         head = os.pread(fd, _HEAD, pos)
@@ -99,7 +102,7 @@ def _in_file(file: LogFile, base: int, offset: int, progress: Progress) -> list[
             return _instead(file, base, offset, None, progress)
         record = _read(fd, size, pos)
     try:
-        return list(decode(record, offset, crc="full", file=file.path))
+        return list(decode(record, offset, crc="full", file=file.path, decompress=decompress))
     except CorruptRecordError as error:
         return _instead(file, base, offset, error.reason, progress)
 
@@ -169,7 +172,7 @@ def find_in_queue(paths: Sequence[str], topic: str, queue_id: int, offset: int) 
         if len(units) != 1 or units[0][4] != offset:
             return None
         at = units[0][1]
-        found = at_offset(paths, at)
+        found = at_offset(paths, at, decompress=False)
     except (RocketcError, RecordNotFound, OSError, ValueError):
         return None
     there = any((m.topic, m.queue_id, m.queue_offset) == (topic, queue_id, offset) for m in found)
@@ -184,6 +187,7 @@ class KeyLookup:
     where  another condition on the messages, or None
     scan   scan(start=, stop=) returns the matching messages in a range of physical offsets
     warn   called with a text if the index exists but is damaged
+    decompress  decompress the bodies
     scans  scans of the parts of the log that the index does not cover
     """
 
@@ -196,6 +200,7 @@ class KeyLookup:
         where: Callable[[Message], object] | None,
         scan: Callable[..., Scan],
         warn: Callable[[str], None],
+        decompress: bool = True,
     ) -> None:
         self._paths = list(paths)
         self._topic = topic
@@ -203,6 +208,7 @@ class KeyLookup:
         self._where = where
         self._scan = scan
         self._warn = warn
+        self._decompress = decompress
         self.scans: list[Scan] = []
 
     def find(self) -> list[Message] | None:
@@ -225,6 +231,8 @@ class KeyLookup:
                 return self._find(index)
             finally:
                 index.close()
+        except MissingCodecError:
+            return None  # the scan reports it
         except RocketcError as error:
             self._warn(f"the index is damaged, so the log is searched: {error}")
             return None
@@ -238,7 +246,7 @@ class KeyLookup:
             return None
         start = files[0].origin
         places = {at for text in self._keys for at in index.offsets(self._topic, text) if at >= start}
-        found = [m for at in places for m in at_offset(self._paths, at) if self._fits(m)]
+        found = [m for at in places for m in self._at(at) if self._fits(m)]
         known = {m.phy_offset for m in found}
         for first, behind in _between([(header.begin_phy_offset, header.end_phy_offset) for header in headers], start):
             part = self._scan(start=first, stop=behind)
@@ -246,6 +254,9 @@ class KeyLookup:
             found += [m for m in part if m.phy_offset not in known]
             known |= {m.phy_offset for m in found}
         return sorted(found, key=lambda m: (m.phy_offset, m.queue_offset))
+
+    def _at(self, offset: int) -> list[Message]:
+        return at_offset(self._paths, offset, decompress=self._decompress)
 
     def _fits(self, m: Message) -> bool:
         """Whether a message has the key: the index contains hashes, so its record may have another key."""

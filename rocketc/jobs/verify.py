@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rocketc.errors import RocketcError
 from rocketc.files.paths import Log, LogFile, Paths, base_of, resolve
 from rocketc.files.sparse import holes_of
+from rocketc.jobs.unreadable import unreadable_files
 from rocketc.jobs.verify_derived import Comparison, DerivedReport, times_of_checkpoint
 from rocketc.read._filter import Filter
 from rocketc.read._log_audit import Audit
@@ -263,6 +264,9 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
             for file, runs in found:
                 queues.enter(file, runs)
             report.missing_offsets, report.duplicate_offsets = list(queues.missing()), queues.duplicates
+    if root is not None and (refused := unreadable_files(root)):
+        report.derived = report.derived or DerivedReport()
+        report.derived.unreadable += refused
     return report
 
 

@@ -82,6 +82,8 @@ class DerivedReport:
     made_again   (topic, queue id) -> physical offset where a queue begins whose topic was deleted before; records
                  before it are in no queue
     deleted      topic -> the same, for all queues of a topic that rocketc deleted
+    unreadable   texts: what could not be read
+    not_checked  of "queues" and "index": what exists, but was not compared with the log
     """
 
     queues: int | None = None
@@ -93,11 +95,13 @@ class DerivedReport:
     problems: list[str] = field(default_factory=list)
     made_again: dict[tuple[str, int], int] = field(default_factory=dict)
     deleted: dict[str, int] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+    not_checked: list[str] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
         """Whether the existing units agree with the log and all files are valid."""
-        return not (self.findings or self.problems)
+        return not (self.findings or self.problems or self.unreadable)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict.
@@ -108,7 +112,8 @@ class DerivedReport:
         return {
             "isWhole": self.is_whole, "queues": self.queues, "units": self.units, "keys": self.keys,
             "findings": [finding.to_dict() for finding in self.findings], "counts": self.counts,
-            "behind": self.behind, "problems": self.problems,
+            "behind": self.behind, "problems": self.problems, "unreadable": self.unreadable,
+            "notChecked": self.not_checked,
         }  # fmt: skip
 
 
@@ -141,28 +146,60 @@ class Comparison:
         self._has_index = any(True for _ in files_below(root, "index"))
 
     def __call__(self) -> DerivedReport:
-        """Compare, and return the report. Files that cannot be read are listed in the report."""
+        """Compare, and return the report. What cannot be read is listed in the report."""
         report = DerivedReport()
-        if self._files and (self._has_queues or self._has_index):
+        if not self._files:
+            return report
+        if not self._has_queues and (error := _listing_error(self._root, *QUEUE_FOLDERS)) is not None:
+            self._leave_out("queues", error, report)
+        if not self._has_index and (error := _listing_error(self._root, "index")) is not None:
+            self._leave_out("index", error, report)
+        if self._has_queues or self._has_index:
             try:
                 self._compare(detect_file_sizes(self._root, StoreConfig()), report)
+            except OSError as error:  # of the log
+                report.unreadable.append(_why(error))
+                report.not_checked += ["queues"] * self._has_queues + ["index"] * self._has_index
             except RocketcError as error:
                 report.problems.append(str(error))
         return report
+
+    def _leave_out(self, what: str, error: OSError, report: DerivedReport) -> None:
+        """Note that the queues or the index can't be read, and do not compare them."""
+        report.unreadable.append(_why(error))
+        report.not_checked.append(what)
+        if what == "queues":
+            self._has_queues = False
+        else:
+            self._has_index = False
 
     def _compare(self, config: StoreConfig, report: DerivedReport) -> None:
         root, files, index, settled = self._root, self._files, None, True
         if self._has_index:
             settled = not AbortFile(root).exists()
             index = index_below(root, config, read_only=True)
-            report.problems += index.load()
-            report.problems += index.check(lambda: not self.stop)
+            try:
+                report.problems += index.load()
+                report.problems += index.check(lambda: not self.stop)
+            except OSError as error:
+                self._leave_out("index", error, report)
+                index.close()
+                index = None
         deleted = DeletedTopics(root)
         report.problems += [deleted.load_error] if deleted.load_error is not None else []
         start, stop = files[0].origin, files[-1].next_base
         wrong_claims: list[tuple[str, int]] = []
         while True:
-            queues = load_unmodified(root, config)
+            queues = queues_below(root, config, read_only=True)
+            try:
+                if self._has_queues:
+                    queues.load()
+            except OSError as error:
+                self._leave_out("queues", error, report)
+                queues.close()
+                queues = queues_below(root, config, read_only=True)
+            if not (self._has_queues or self._has_index):
+                return
             for queue in wrong_claims:
                 queues.drop_claim(*queue)
             claims = queues.claims()
@@ -232,6 +269,28 @@ def load_unmodified(root: str, config: StoreConfig) -> ConsumeQueues:
     queues = queues_below(root, config, read_only=True)
     queues.load()
     return queues
+
+
+def _listing_error(root: str, *kinds: str) -> OSError | None:
+    """Return the error of the first folder of these kinds, or of a topic, that can't be listed; None: no error."""
+    for kind in kinds:
+        above = os.path.join(root, kind)
+        try:
+            for name in os.listdir(above):
+                if os.path.isdir(folder := os.path.join(above, name)):
+                    os.listdir(folder)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return error
+    return None
+
+
+def _why(error: Exception) -> str:
+    """Return the path and the reason of an OSError, and the text of another error."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _leave_out_tail(audit: DerivedAudit, report: DerivedReport) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import itertools
 import os
 import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from rocketc.errors import DamageWarning
+from rocketc.errors import CorruptRecordError, DamageWarning, StoreIOError
 from rocketc.files._mapped_file import MappedFile
 from rocketc.files.paths import Log, LogFile, Paths, resolve
 from rocketc.files.remote import Options, RemoteFile, RemotePath, is_url, shown
@@ -35,8 +36,12 @@ When = int | datetime.datetime
 Offsets = Mapping[str, Mapping[int | None, tuple[int | None, int | None]]]
 Errors = Literal["raise", "skip", "report"]
 Crc = Literal["none", "body", "full"]
+Unreadable = Literal["raise", "skip"]
 
 _CRC = {"none": 0, "body": 1, "full": 2}
+MISSING_FILE = "missing_file"  # the reason of a range of the log whose file was lost
+# The reason of a file that can't be opened, by errno. Other errors do not depend on the file, or it was just deleted.
+_UNREADABLE = {errno.EACCES: "no_permission", errno.EPERM: "no_permission", errno.EIO: "unreadable"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,8 @@ def torn_tail(damage: Sequence[Damage], end: int | None) -> Damage | None:
     Damage(file=None, start=100, stop=120, reason='truncated')
     >>> torn_tail([Damage(None, 0, 10, "zeroed")], end=120)
     """
-    return damage[-1] if damage and damage[-1].stop == end else None
+    last = damage[-1] if damage else None
+    return last if last is not None and last.stop == end and last.reason != MISSING_FILE else None
 
 
 @dataclass
@@ -78,8 +84,8 @@ class ScanReport(HtmlRepr):
     bytes    bytes read
     blanks   blank records (one at the end of each full file)
     files    files opened
-    damage   damaged ranges that were skipped (errors="skip" or "report")
-    missing  ranges of physical offsets between files for which there is no file; not an error, a part of a log is valid
+    damage   damaged ranges that were skipped (errors="skip" or "report"), also those of missing files
+    missing  ranges of physical offsets between two files that none of the files read contains, in the whole log
     end      physical offset of the end of the last byte read; None if nothing was read
     """
 
@@ -125,17 +131,25 @@ class _Reading:
     batch_bytes: int = 16 << 20
     max_decompressed: int = 64 << 20
     storage: Options | None = field(default=None, repr=False)
+    partial: bool = False
+    unreadable: Unreadable = "raise"
 
     def __post_init__(self) -> None:
         if self.errors not in ("raise", "skip", "report"):
             raise ValueError(f"errors={self.errors!r}: must be 'raise', 'skip' or 'report'")
         if self.crc not in _CRC:
             raise ValueError(f"crc={self.crc!r}: must be 'none', 'body' or 'full'")
+        if self.unreadable not in ("raise", "skip"):
+            raise ValueError(f"unreadable={self.unreadable!r}: must be 'raise' or 'skip'")
         if self.batch_bytes < 1:
             raise ValueError(f"batch_bytes={self.batch_bytes}: must be at least 1")
         if self.max_decompressed < 0:
             raise ValueError(f"max_decompressed={self.max_decompressed}: must be at least 0")
 
+
+_ADVICE_PARTIAL = (
+    "restore the file; partial=True reads the files that are there, errors='skip' or 'report' lists the range"
+)
 
 # Shared by all calls of decode() with default options; never modified.
 _PLAIN = _Reading()
@@ -152,12 +166,14 @@ class ScanRun:
         columns: Sequence[str] | None,
         follow: float | None = None,
         idle: Callable[[], None] | None = None,
+        body: bool = True,
     ) -> None:
         self._scan = scan
         self._follow = follow
         self._idle = idle
         self._walker: Walker | None = None
         self._noted = 0
+        self._lost_to = 0  # physical offset up to which lost files of the current log are reported
         self._report = ScanReport(missing=[gap for log in scan.logs for gap in log.missing])
         reading = scan._reading
         self.reader = Reader(
@@ -165,7 +181,7 @@ class ScanRun:
             scan._filter,
             columns=columns,
             where=reading.where,
-            decompress=reading.decompress,
+            decompress=reading.decompress and (body or reading.where is not None),
             unwrap=reading.unwrap,
             max_decompressed=reading.max_decompressed,
             batch_bytes=reading.batch_bytes,
@@ -176,14 +192,48 @@ class ScanRun:
         if scan._buffer is not None:
             yield self._open(scan._buffer, scan._base, 0, True, scan.path)
         for log in scan.logs:
+            self._lost_to = 0
             if self._follow is not None:
                 yield from self._following(log)
                 continue
             for file in log.files:
                 if scan._is_outside(file):
                     continue
-                yield self._open(None, file.base, file.limit, file.last, part=file)
+                self._pass_lost(log, file.begin)
+                try:
+                    walker = self._open(None, file.base, file.limit, file.last, part=file)
+                except StoreIOError as error:
+                    self._pass_unreadable(file, error)
+                    continue
+                yield walker
+            self._pass_lost(log, None)
         self._close()
+
+    def _pass_lost(self, log: Log, upto: int | None) -> None:
+        """Report the lost files before a physical offset that are not reported yet; None: all of the log."""
+        for start, stop in self._scan._lost(log):
+            if self._lost_to <= start and (upto is None or stop <= upto):
+                self._lost_to = stop
+                self._lose(Damage(log.lost_name(start), start, stop, MISSING_FILE), _ADVICE_PARTIAL)
+
+    def _pass_unreadable(self, file: LogFile, error: StoreIOError) -> None:
+        """Report a local file that can't be opened, or raise the error."""
+        reading = self._scan._reading
+        reason = _UNREADABLE.get(error.errno or 0)
+        if reading.unreadable == "raise" or reading.errors == "raise" or reason is None or is_url(file.path):
+            raise error
+        start = file.begin if reading.start is None else max(file.begin, reading.start)
+        end = min(file.end, reading.stop) if reading.stop is not None else file.end
+        self._lose(Damage(file.path, start, end, reason), "")
+
+    def _lose(self, damage: Damage, advice: str) -> None:
+        """Report damage between two walkers as the scan's `errors` says."""
+        self._close()
+        if self._scan._reading.errors == "raise":
+            raise CorruptRecordError(damage.file, damage.start, damage.reason, advice)
+        self._report.damage.append(damage)
+        if self._scan._reading.errors == "report":
+            warnings.warn(str(damage), DamageWarning, stacklevel=4)
 
     def _following(self, log: Log) -> Iterator[Walker]:
         """Yield a walker for each file of a growing log, without end or up to the stop of the scan."""
@@ -196,6 +246,7 @@ class ScanRun:
                     position is not None and file.base is not None and file.base + file.size <= position
                 ):
                     continue
+                self._pass_lost(log, file.begin)
                 source = MappedFile(file.path)
                 walker = self._open(source, file.base, file.limit, file.last, file.path, position)
                 yield walker
@@ -382,14 +433,20 @@ class Scan(HtmlRepr):
         before = start is not None and file.next_base <= start
         return before or (stop is not None and file.base >= stop)
 
-    def run(self, columns: Sequence[str] | None) -> ScanRun:
+    def _lost(self, log: Log) -> Iterator[tuple[int, int]]:
+        """Yield the ranges in [start, stop) whose files were lost, unless the caller reads a part of the log."""
+        return log.lost_between(self._reading.start, self._reading.stop) if not self._reading.partial else iter(())
+
+    def run(self, columns: Sequence[str] | None, body: bool = True) -> ScanRun:
         """Start a pass: its blocks() returns messages (columns: []), its batches() returns batches of these columns.
+
+        body  False: the bodies of the messages are not used, and are not decompressed
 
         >>> import rocketc
         >>> [len(block) for block in rocketc.decode(rocketc.encode("t", b"a")).run([]).blocks()]
         [1]
         """
-        self._pass = run = ScanRun(self, columns)
+        self._pass = run = ScanRun(self, columns, body=body)
         return run
 
     def __iter__(self) -> Iterator[Message]:
@@ -466,7 +523,7 @@ class Scan(HtmlRepr):
         >>> import pathlib, tempfile, rocketc
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> for base in (0, 100):
-        ...     record = rocketc.encode("t", b"1234567", phy_offset=base)  # 98 bytes; two are left, and not copied
+        ...     record = rocketc.encode("t", b"123456789", phy_offset=base)  # 100 bytes
         ...     _ = (folder / f"{base:020d}").write_bytes(record)
         >>> [[m.phy_offset for m in part] for part in rocketc.scan(folder).by_file()]
         [[0], [100]]
@@ -475,12 +532,19 @@ class Scan(HtmlRepr):
             return [self]
         out = []
         for log in self.logs:
+            lost = list(log.lost)
             for file in log.files:
                 if not self._is_outside(file):
-                    behind = tuple(gap for gap in log.missing if gap[0] == file.next_base)
-                    part = Log((file,), behind)
-                    out.append(Scan([part], file.path, None, None, self._filter, self._reading, self._asked))
+                    missing = tuple(gap for gap in log.missing if gap[0] == file.next_base)
+                    mine = tuple(gap for gap in lost if gap[0] == file.next_base or gap[1] == file.origin)
+                    lost = [gap for gap in lost if gap not in mine]
+                    out.append(self._part(replace(log, files=(file,), missing=missing, lost=mine), file.path))
+            if len(lost) == len(log.lost) and any(self._lost(log)):  # all of [start, stop) is in a lost file
+                out.append(self._part(replace(log, files=(), missing=()), self.path))
         return out
+
+    def _part(self, log: Log, path: Any) -> Scan:
+        return Scan([log], path, None, None, self._filter, self._reading, self._asked)
 
     @property
     def bytes(self) -> int:
@@ -592,6 +656,8 @@ def scan(
     batch_bytes: int = 16 << 20,
     max_decompressed: int = 64 << 20,
     storage_options: Options | None = None,
+    partial: bool = False,
+    unreadable: Unreadable = "raise",
 ) -> Scan:
     """Read the messages of a RocketMQ commit log, without a broker. The log may be in use, copied or damaged.
 
@@ -611,11 +677,17 @@ def scan(
                 continue and issue a DamageWarning. With both, `report.damage` lists the lost ranges
     crc         "none"; "body": check BODYCRC of each record returned; "full": check the property CRC too, if there is
                 one
-    decompress  decompress zlib, LZ4 and zstd bodies (the latter two need the extra `compression`), each up to
-                max_decompressed bytes
+    decompress  decompress zlib, LZ4 and zstd bodies, each up to max_decompressed bytes. LZ4 and zstd need the extra
+                `compression`; without it, such a message is damage (`missing_codec`), and "raise" raises
+                MissingCodecError
     unwrap      return the messages of an inner batch instead of the batch
     batch_bytes approximate bytes of the stored records in an Arrow batch
     storage_options  options for fsspec's file systems of URLs: {"key": ..., "secret": ...}; never shown
+    partial     the path has only a part of the log: do not report a file that is missing between two others.
+                Without it, such a file in [start, stop) is damage (`missing_file`). Files before the first one were
+                deleted because they were old, and files that the path leaves out are not read: neither is damage
+    unreadable  of a file without permission or with a disk error: "raise": raise StoreIOError; "skip": the file is
+                damage (`no_permission`, `unreadable`), unless errors is "raise"
 
     Raises StoreIOError at once for a path that cannot be read, ValueError and TypeError for invalid options.
 
@@ -629,8 +701,9 @@ def scan(
     if not isinstance(path, (str, os.PathLike, LogFile, Log)):
         path = list(path)
     reading = _Reading(
-        start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed, storage_options
-    )
+        start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed, storage_options,
+        partial, unreadable,
+    )  # fmt: skip
     logs = resolve(path, storage_options)
     return _asked_for(logs, path, None, None, reading, topics, queues, tags, keys, begin, end, offsets)
 

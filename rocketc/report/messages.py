@@ -60,6 +60,18 @@ def compile_format(spec: str, body: str, terminal: bool) -> Printer:
     return lambda m: b"".join([make(m) for make in makers])
 
 
+def uses_body(spec: str | None, body: str) -> bool:
+    """Return whether a printer of messages needs their bodies; spec: the format of -f, or None.
+
+    >>> uses_body(None, "text"), uses_body(None, "none"), uses_body("%t %s", "none"), uses_body("%S", "none")
+    (True, False, False, True)
+    """
+    if spec is None:
+        return body != "none"
+    pieces = _PIECE.split(spec)
+    return "%S" in pieces or ("%s" in pieces and body != "none")
+
+
 def _maker(piece: str, body: str, terminal: bool) -> Printer:
     if piece in LITERALS:
         literal = LITERALS[piece]

@@ -160,7 +160,8 @@ def _export_lines(report: ExportReport) -> Iterator[_Line]:
 def _scan_lines(report: ScanReport) -> Iterator[_Line]:
     yield "read", f"{many(report.records, 'message')}, {show_size(report.bytes)} in {many(report.files, 'file')}", ""
     damage = some(report.damage, False, lambda one: f"{one}{in_words(one.reason)}")
-    gaps = (f"{start} to {stop}: no file" for start, stop in report.missing)
+    lost = {(one.start, one.stop) for one in report.damage}
+    gaps = (f"{start} to {stop}: not read" for start, stop in report.missing if (start, stop) not in lost)
     yield from section("damage", [*damage, *gaps], "none")
 
 

@@ -80,11 +80,14 @@ def _verify_advice(path: str, report: VerifyReport) -> Iterator[str]:
     if missing:
         count = many(missing, "message")
         yield f"queues point to {count} after the end of the log: is a file missing? opening or rebuilding drops them"
+    if report.derived is not None and report.derived.unreadable:
+        yield "run the command as a user who may read the whole store"
     if report.missing or any(file.error or (file.damage and file not in torn) for file in report.files):
         yield f"`rocketc salvage {path} NEW` copies all readable records"
         return
     checkpoint = os.path.join(path, "checkpoint")
-    if needs_rebuild or any(not text.startswith(checkpoint) for text in problems):
+    unreadable = report.derived is not None and report.derived.unreadable
+    if needs_rebuild or any(not unreadable and not text.startswith(checkpoint) for text in problems):
         yield f"`rocketc rebuild {path}` rebuilds queues and index from the log"
 
 
@@ -94,13 +97,16 @@ def _derived_lines(report: DerivedReport, every: bool) -> Iterator[tuple[str, st
         there = report.keys if is_index else report.queues
         findings = [one for one in report.findings if one.what.startswith("key_") == is_index]
         lines = some(findings, every, _finding_text)
-        if there is None:
+        if ("index" if is_index else "queues") in report.not_checked:
+            yield name, "not checked", "red"
+        elif there is None:
             yield name, f"the store is without {'an index' if is_index else 'consume queues'}", "dim"
         elif is_index:
             yield from section(name, lines, f"{many(there, 'key')} as the log says")
         else:
             yield from section(name, lines, f"{many(report.units, 'unit')} of {many(there, 'queue')} as the log says")
     yield from section("derived", some(report.problems, every, str))
+    yield from section("not read", some(report.unreadable, every, str))
     if report.behind:
         text = f"{many(report.behind, 'record')} at the end not dispatched yet: the store is open, or was not closed"
         yield "", text, "yellow"

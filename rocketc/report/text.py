@@ -59,10 +59,14 @@ REASONS = {
     "bad_property": "a property that RocketMQ reads as a number is not one",
     "bad_physical_offset": "the record contains another physical offset",
     "bad_compression": "the body cannot be decompressed",
+    "missing_codec": "the library for its compression is not installed: pip install 'rocketc[compression]'",
     "too_large": "the body is too large to be decompressed",
     "bad_inner_batch": "the inner batch in the body is damaged",
     "zeroed": "zeros instead of records",
     "bad_blank": "the blank record at the end of the file has a wrong size",
+    "missing_file": "a file between two others is missing",
+    "no_permission": "there is no permission to read the file",
+    "unreadable": "the disk cannot read the file",
     "file_cut": "the file became shorter, or its disk failed, while it was read",
     "bad_chain": "a chain of the index contains an invalid unit number",
     "bad_unit": "a unit of a consume queue points to another place than its record",
@@ -108,7 +112,7 @@ def plain(error: Exception) -> str:
     """Return the message of an error; of an OSError without its number."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
-    return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+    return f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename is not None else error.strerror
 
 
 def many(number: int, what: str) -> str:

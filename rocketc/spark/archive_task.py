@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rocketc.errors import MissingCodecError
 from rocketc.exports.columns import ROW_GROUP_BYTES, ColumnFile, schema_of
 from rocketc.exports.folder import Parts, fill_with_columns
 from rocketc.exports.formats import choose_format
@@ -128,6 +129,10 @@ class _Sums:
             if not (self._follows(report) if fits is None else fits):
                 return
             self._end = report.end
+            if any(one.reason == "missing_codec" for one in report.damage):  # an archive must not lose these messages
+                raise MissingCodecError(
+                    f"{part.name}: a worker lacks the library for a compressed body: pip install 'rocketc[compression]'"
+                )
             self._damage += [[one.file, one.start, one.stop, one.reason] for one in report.damage]
             self._torn = part.last and torn_tail(report.damage, report.end) is not None
 

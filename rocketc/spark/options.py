@@ -301,6 +301,7 @@ _TO_SCAN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "endingTimestamp": ("end", _time),
     "verifyCrc": ("crc", _word({"true": "body", "false": "none", "full": "full"})),
     "decompress": ("decompress", _word(_BOOL)),
+    "partial": ("partial", _word(_BOOL)),
 }
 # ... and of partitions.plan().
 _TO_PLAN: dict[str, tuple[str, Callable[[str, str], int]]] = {

@@ -14,7 +14,7 @@ from rocketc.files.paths import Log, LogFile
 from rocketc.jobs._known_records import KnownRecords
 from rocketc.read._arrow import Schema
 from rocketc.read.arrow_interop import import_pyarrow
-from rocketc.read.scan import Damage, ScanReport, scan
+from rocketc.read.scan import MISSING_FILE, Damage, ScanReport, scan
 from rocketc.spark.dropped import add_dropped
 from rocketc.spark.offset_options import is_asked
 from rocketc.spark.schema import DAMAGE
@@ -37,7 +37,7 @@ LOG_APPEND_TIME = 1  # Kafka's timestampType of a time that the broker sets
 
 
 def read_parts(
-    parts: Iterable[LogFile],
+    parts: Iterable[LogFile | Log],
     columns: Sequence[str],
     options: Mapping[str, Any],
     *,
@@ -46,6 +46,7 @@ def read_parts(
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the messages of parts of files, one part after the other.
 
+    parts    a Log without files is a lost file: see with_lost()
     columns  names of rocketc.spark.schema.FIELDS
     options  keyword arguments of rocketc.scan() except columns
     damage   return each damaged range of a part as a row after its messages; options must have errors="skip"
@@ -87,6 +88,8 @@ def _batches(
             yield _damage_rows(messages.report.damage, columns)
     except CorruptRecordError as error:
         advice = "option mode=DROPMALFORMED skips it, PERMISSIVE returns it as a row"
+        if error.reason == MISSING_FILE:
+            advice += "; option partial=true reads a part of a log"
         raise CorruptRecordError(error.file, error.offset, error.reason, advice) from None
     finally:
         if not damage:
@@ -156,7 +159,7 @@ _RECORD_BYTES = 4 << 10  # average size of a record: skipping smaller records is
 _GAP_BYTES = 1 << 20  # reading a smaller gap between two records is faster than starting a new read
 
 
-def known_parts(parts: Iterable[LogFile], scan: Mapping[str, Any]) -> Iterator[Log | LogFile]:
+def known_parts(parts: Iterable[LogFile | Log], scan: Mapping[str, Any]) -> Iterator[Log | LogFile]:
     """Yield the parts. A large part is replaced by the ranges that contain messages of the scan, found by the queues.
 
     scan  arguments of rocketc.scan(); `topics`, `queues` and `offsets` are used
@@ -168,7 +171,7 @@ def known_parts(parts: Iterable[LogFile], scan: Mapping[str, Any]) -> Iterator[L
     kept: dict[str, ConsumeQueues | None] = {}
     for part in parts:
         asked = any(name in scan for name in ("topics", "queues", "offsets"))
-        if not asked or part.base is None or part.end - part.begin < LEAST_BYTES:
+        if not asked or isinstance(part, Log) or part.base is None or part.end - part.begin < LEAST_BYTES:
             yield part
             continue
         folder = os.path.dirname(part.path)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from rocketc.errors import RocketcError
+from rocketc.errors import CorruptRecordError, RocketcError
 from rocketc.files.paths import Log, LogFile, Paths, resolve
 from rocketc.files.regular import open_regular
 from rocketc.files.remote import Options, is_url
@@ -18,7 +18,7 @@ from rocketc.files.sparse import extents
 from rocketc.jobs.counts import count
 from rocketc.read._filter import Filter
 from rocketc.read.parallel import processors
-from rocketc.read.scan import open_walker, scan
+from rocketc.read.scan import MISSING_FILE, open_walker, scan
 
 MAX_BYTES = 256 << 20
 _LEAST_BYTES = 4 << 20  # the least size of a part, unless min_partitions asks for more parts
@@ -36,19 +36,32 @@ class Split(NamedTuple):
     stop: int
 
 
-def splits(path: Paths, max_bytes: int = MAX_BYTES, storage_options: Options | None = None) -> list[Split]:
+def splits(
+    path: Paths, max_bytes: int = MAX_BYTES, storage_options: Options | None = None, partial: bool = False
+) -> list[Split]:
     """Cut a store into splits for the tasks of Spark. A split has one file, or a part of it, of at most max_bytes.
 
     path       as in rocketc.scan(); tasks must see the same files under the same absolute paths
     max_bytes  size of a split; its last record may end after it
     storage_options  as in rocketc.scan(); splits do not contain them: give them also to the function that decodes
+    partial    as in rocketc.scan(): do not raise CorruptRecordError if a file is missing between two others
     For every max_bytes, the splits together contain each record and each damaged range once. A task searches for the
     first record of its split and does not read bytes before it. Raises StoreIOError as rocketc.scan() does.
     """
     if max_bytes < 1:
         raise ValueError(f"max_bytes={max_bytes}: at least 1")
     out = []
-    for part in _parts(resolve(path, storage_options), max_bytes, storage_options):
+    logs = resolve(path, storage_options)
+    for log in logs:
+        if log.lost and not partial:
+            first = log.lost[0][0]
+            raise CorruptRecordError(
+                log.lost_name(first),
+                first,
+                MISSING_FILE,
+                "restore the file; partial=True reads the files that are there",
+            )
+    for part in _parts(logs, max_bytes, storage_options):
         out.append(Split(part.path, part.begin, part.end))
     return out
 
@@ -95,6 +108,35 @@ def plan(
         tasks[-1] += (part,)
         room -= size + cost
     return tasks
+
+
+def with_lost(
+    tasks: Iterable[tuple[LogFile, ...]], logs: Iterable[Log], start: int | None = None, stop: int | None = None
+) -> list[tuple[LogFile | Log, ...]]:
+    """Add the lost files of the logs to the tasks of plan(): each as a Log without files, after the part before it.
+
+    start, stop  physical offsets; lost files outside of this range are left out
+
+    >>> with_lost([], [Log((), (), lost=((100, 200),))])
+    [(Log(files=(), missing=(), lost=((100, 200),), folder=''),)]
+    """
+    out: list[tuple[LogFile | Log, ...]] = list(tasks)
+    for log in logs:
+        own = {absolute(file.path) for file in log.files}
+        for lost in log.lost_between(start, stop):
+            here = Log((), (), (lost,), absolute(log.folder) if log.folder else "")
+            before = [
+                (n, i)
+                for n, parts in enumerate(out)
+                for i, part in enumerate(parts)
+                if isinstance(part, LogFile) and part.path in own and part.begin < lost[0]
+            ]
+            if before:
+                n, i = before[-1]
+                out[n] = (*out[n][: i + 1], here, *out[n][i + 1 :])
+            else:
+                out.insert(0, (here,))
+    return out
 
 
 def absolute(path: str) -> str:
@@ -171,6 +213,7 @@ def prune(
     logs: Iterable[Log], begin: int | None = None, end: int | None = None, storage: Options | None = None
 ) -> list[Log]:
     """Return the logs without the files whose records were all stored before `begin`, or at `end` or later; epoch ms.
+    A lost file between two such files is left out too.
 
     For a file of up to 16 MiB, the times of all records are read. For a larger file, the times at 16 positions are
     read. It is left out only if they rise from each position to the next, because the clock may have been set back.
@@ -183,9 +226,12 @@ def prune(
     out = []
     for log in logs:
         with ThreadPoolExecutor(_AT_ONCE if any(is_url(file.path) for file in log.files) else 1) as pool:
-            outside = pool.map(lambda file: is_outside(file, begin, end, storage), log.files)
-            kept = tuple(file for file, out_of_it in zip(log.files, outside, strict=True) if not out_of_it)
-        out.append(replace(log, files=kept))
+            sides = list(pool.map(lambda file: _side_of(file, begin, end, storage), log.files))
+        kept = tuple(file for file, side in zip(log.files, sides, strict=True) if not side)
+        at = {file.origin: side for file, side in zip(log.files, sides, strict=True)}
+        behind = {file.next_base: side for file, side in zip(log.files, sides, strict=True)}
+        lost = tuple(gap for gap in log.lost if not behind.get(gap[0]) or behind[gap[0]] != at.get(gap[1]))
+        out.append(replace(log, files=kept, lost=lost))
     return out
 
 
@@ -215,13 +261,18 @@ def is_outside(file: LogFile, begin: int | None, end: int | None, storage: Optio
     >>> is_outside(LogFile("nowhere", 0, 100, 100, True), 0, None)
     False
     """
+    return _side_of(file, begin, end, storage) != 0
+
+
+def _side_of(file: LogFile, begin: int | None, end: int | None, storage: Options | None) -> int:
+    """Return -1 if every record of a file was stored before `begin`, 1 for `end` or later, 0 if neither is certain."""
     try:
         times = times_of(file, storage)
     except (RocketcError, OSError):
-        return False
+        return 0
     if times is None:
-        return False
-    return (begin is not None and times[1] < begin) or (end is not None and times[0] >= end)
+        return 0
+    return -1 if begin is not None and times[1] < begin else 1 if end is not None and times[0] >= end else 0
 
 
 def _times_in(part: LogFile, storage: Options | None) -> Times | None:

@@ -16,7 +16,7 @@ from rocketc.spark.decode import _local, path_of
 from rocketc.spark.filters import Narrowing, session_pushes
 from rocketc.spark.options import Options, check_use, near, parse_options
 from rocketc.spark.partition_reader import read_parts
-from rocketc.spark.partitions import absolute, plan, prune
+from rocketc.spark.partitions import absolute, plan, prune, with_lost
 from rocketc.spark.schema import DAMAGE, FIELDS, KAFKA, SCHEMA
 from rocketc.spark.sink import RocketmqWriter
 from rocketc.spark.worker import FastStartup
@@ -82,6 +82,8 @@ class RocketmqSource(DataSource):
         check_schema(schema, self._asked)
         if self._asked.pushdown:
             raise ValueError("rocketmq: option filterPushdown: not for streams; use options such as subscribe and tags")
+        if "partial" in self._asked.given:
+            raise ValueError("rocketmq: option partial: not for streams; use failOnDataLoss=false")
         if "endingOffsets" in self._asked.given:
             raise ValueError("rocketmq: option endingOffsets: not for streams, which do not end")
         return RocketmqStreamReader(local_paths(self._asked), self._asked, schema.names)
@@ -107,7 +109,9 @@ class RocketmqReader(FastStartup, DataSourceReader):
         storage = self._options.get("storage_options")
         logs = resolve(self._paths, storage)
         kept = prune(logs, bounds["begin"], bounds["end"], storage)
-        tasks = plan(kept, **self._cut, start=bounds["start"], stop=bounds["stop"], storage=storage)
+        files = plan(kept, **self._cut, start=bounds["start"], stop=bounds["stop"], storage=storage)
+        lost = [] if self._options.get("partial") else kept
+        tasks = with_lost(files, lost, bounds["start"], bounds["stop"])
         self._report_tasks(logs, tasks)
         return [InputPartition(parts) for parts in tasks]
 
@@ -116,9 +120,9 @@ class RocketmqReader(FastStartup, DataSourceReader):
         parts = partition.value if partition is not None else None
         return read_parts(parts or (), self._columns, self._options, damage=self._damage, dropped=self._dropped)
 
-    def _report_tasks(self, logs: list[Log], tasks: list[tuple[LogFile, ...]]) -> None:
+    def _report_tasks(self, logs: list[Log], tasks: list[tuple[LogFile | Log, ...]]) -> None:
         files = [absolute(file.path) for log in logs for file in log.files]
-        left = len(set(files) - {part.path for parts in tasks for part in parts})
+        left = len(set(files) - {part.path for parts in tasks for part in parts if isinstance(part, LogFile)})
         asked = {name: value for name, value in self._options.items() if name in _ASKED}
         if asked:
             what = ", ".join(f"{name}={value!r}" for name, value in asked.items())

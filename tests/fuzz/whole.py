@@ -67,7 +67,8 @@ def _agrees_with_a_scan(report: VerifyReport, root: Path) -> None:
     scan = rocketc.scan(root, errors="skip", crc="full", decompress=False, unwrap=False)
     records = list(scan)
     assert report.records == len(records)
-    assert report.damage == scan.report.damage
+    damage = [one for one in scan.report.damage if one.reason != "missing_file"]  # verify() lists them as `missing`
+    assert report.damage == damage
     assert report.bytes == scan.report.bytes
     assert report.missing == scan.report.missing
     assert report.queues == len({(record.topic, record.queue_id) for record in records})

@@ -20,6 +20,7 @@ from support import command, stores
 import rocketc
 from rocketc.cli.export_spark import said
 from rocketc.cli.main import cli
+from rocketc.files.paths import resolve
 from rocketc.jobs.counts import count
 from rocketc.spark import archive as archive_module
 from rocketc.spark import archive_target, archive_task
@@ -363,3 +364,15 @@ def test_kill_9(golden: Golden, spark: Any, tmp_path: Path, after: float) -> Non
     process.stdout.close()
     archive(spark, store, target)
     assert visible(target) == scanned(store)
+
+
+def test_a_worker_without_a_codec_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / f"{0:020d}"
+    log.write_bytes(rocketc.encode("t", b"no zstd", sys_flag=0x1 | 2 << 8))
+    monkeypatch.setitem(sys.modules, "backports.zstd", None)
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    columns = tuple(rocketc.decode(b"").column_names)
+    job = archive_task.Job(str(tmp_path / "staging"), columns, {"decompress": True}, None, {})
+    with pytest.raises(rocketc.MissingCodecError, match="a worker lacks the library"):
+        archive_task.write_task(resolve(log)[0].files, job)
+    assert not list((tmp_path / "staging").glob("**/*.parquet"))

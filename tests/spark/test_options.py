@@ -31,7 +31,7 @@ from rocketc.spark.source import RocketmqSource, check_schema
 W = (None, None)  # the whole queue
 OPTIONS = (
     "path, columns, includeHeaders, assign, subscribe, subscribePattern, tags, keys, startingTimestamp, "
-    "endingTimestamp, verifyCrc, decompress, endingOffsets, mode, droppedAccumulator, filterPushdown, "
+    "endingTimestamp, verifyCrc, decompress, partial, endingOffsets, mode, droppedAccumulator, filterPushdown, "
     "minPartitions, maxBytesPerPartition, mappedFileSizeCommitLog, startingOffsets, maxBytesPerTrigger, "
     "maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss, storage.NAME"
 )
@@ -57,6 +57,7 @@ def scan_of(**given: str) -> dict[str, Any]:
         ({"verifyCrc": "Full"}, {"crc": "full"}),
         ({"decompress": "true"}, {"decompress": True}),
         ({"decompress": "False"}, {"decompress": False}),
+        ({"partial": "true"}, {"partial": True}),
         ({"mode": "failFast"}, {}),
         ({"mode": "dropMalformed"}, {"errors": "skip"}),
         ({"mode": "permissive"}, {"errors": "skip"}),
@@ -66,7 +67,7 @@ def test_options_become_arguments_of_a_scan(given: Mapping[str, str], wanted: di
     wanted = {"errors": "raise", **wanted}
     assert scan_of(**given) == wanted
     assert parse_options({name.upper(): value for name, value in {"path": "s", **given}.items()}).scan == wanted
-    rocketc.decode(b"", **wanted)
+    rocketc.decode(b"", **{name: value for name, value in wanted.items() if name != "partial"})
     asked = parse_options({"path": "s", **given})
     assert pickle.loads(pickle.dumps(asked)) == asked
 

@@ -16,7 +16,8 @@ def scanning() -> None:
     assert_type(rocketc.scan(Path("store"), topics=["a", re.compile("b.*")], queues=[0], tags=["x"]), rocketc.Scan)
     assert_type(rocketc.scan(["a", Path("b")], begin=1, end=datetime.now(timezone.utc)), rocketc.Scan)
     assert_type(
-        rocketc.scan("s", where=lambda message: message.queue_id == 0, errors="report", crc="full"), rocketc.Scan
+        rocketc.scan("s", where=lambda message: message.queue_id == 0, errors="report", crc="full", partial=True),
+        rocketc.Scan,
     )
     assert_type(rocketc.decode(b"", base_offset=None), rocketc.Scan)
     assert_type(rocketc.decode(memoryview(b"")), rocketc.Scan)

@@ -181,17 +181,19 @@ cdef list folders_in(bytes above, list links=None):
     """Names of the folders in a folder, sorted; an empty list if it does not exist.
 
     links  a list to which the paths of all symbolic links are added; None: a link to a folder counts as a folder
+    Raises StoreIOError if it can't be read.
     """
     cdef list found = []
-    try:
-        with os.scandir(above) as entries:
-            for entry in entries:
-                if links is not None and entry.is_symlink():
-                    links.append(entry.path)
-                elif entry.is_dir():
-                    found.append(entry.name)
-    except FileNotFoundError:
-        pass
+    with errors_named(os.fsdecode(above)):
+        try:
+            with os.scandir(above) as entries:
+                for entry in entries:
+                    if links is not None and entry.is_symlink():
+                        links.append(entry.path)
+                    elif entry.is_dir():
+                        found.append(entry.name)
+        except FileNotFoundError:
+            pass
     found.sort()
     return found
 

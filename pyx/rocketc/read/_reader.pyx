@@ -19,6 +19,7 @@ from rocketc.read._log_bytes cimport STEP_BYTES
 from rocketc.read._message cimport COL_BODY, copy_of, message_of, printable
 from rocketc.read._walk cimport Walker
 
+from rocketc.errors import MissingCodecError
 from rocketc.format import compression
 
 cdef enum:
@@ -56,6 +57,7 @@ cdef class Reader:
         int _part_room
         bytes _other            # the memory of the bodies and properties of _parts
         str _fault
+        object _no_codec        # the MissingCodecError, if _fault is "missing_codec"
     cdef readonly int64_t records
 
     def __cinit__(
@@ -122,6 +124,10 @@ cdef class Reader:
             except compression.BadBody as error:
                 self._fault = error.args[0]
                 return False
+            except MissingCodecError as error:
+                self._fault = "missing_codec"
+                self._no_codec = error
+                return False
         else:
             other = <bytes>r.body[:r.body_len]
         self._other = other
@@ -144,6 +150,16 @@ cdef class Reader:
             if self._filter.verdict_of_content(&part) == KEEP:
                 self._add_part(&part)
         return True
+
+    cdef int _lose(self, Walker w, const Record* r) except -1:
+        """Report a record that _open() could not open: raise, or add it to the walker's damage."""
+        if self._fault == "missing_codec" and w._raise and not w.is_cut():
+            where = f"{w._file}: " if w._file is not None else ""
+            at = w.base + (r.at - w._buf)
+            raise MissingCodecError(
+                f"{where}physical offset {at}: {self._no_codec}; decompress=False returns the stored body"
+            )
+        return w.lost(r, self._fault)
 
     cdef int _add_part(self, const Record* part) except -1:
         cdef void* p
@@ -189,7 +205,7 @@ cdef class Reader:
                     elif out and w._raise:
                         break       # return the messages before it first
                     else:
-                        w.lost(r, self._fault)
+                        self._lose(w, r)
                     self._at += 1
             finally:
                 w.leave(&guard)
@@ -339,7 +355,7 @@ cdef class Reader:
             elif not self._open(r, body):
                 if w._raise and rows.rows > 0:
                     return False        # return the records before it first
-                w.lost(r, self._fault)
+                self._lose(w, r)
                 self._at += 1
                 continue
             if self._where is not None and not self._ask(r, w):

@@ -419,15 +419,37 @@ def test_the_property_crc_is_checked_on_request(tmp_path, cat):
     assert (code, "bad_property_crc" in err) == (1, True)
 
 
-def test_a_missing_file_is_reported_and_is_not_damage(store, tmp_path, cat):
+def test_a_missing_file_is_damage_unless_a_part_is_read(store, tmp_path, cat):
     copy = tmp_path / "commitlog"
     shutil.copytree(store / "commitlog", copy)
     victim = sorted(copy.iterdir())[1]
     victim.unlink()
     base = int(victim.name)
     code, out, err = cat(tmp_path, "-f", r"%s\n")
-    assert (code, err) == (0, f"rocketc: no file holds the physical offsets {base} to {base + 512}\n")
+    assert (code, err.splitlines()) == (
+        1,
+        [
+            f"rocketc: {victim}: 512 bytes lost at physical offset {base}: missing_file (a file between two others is "
+            "missing)",
+            "rocketc: damage: 1 range, 512 bytes lost",
+            "rocketc: restore the missing file, or use --partial to read the part of the log that is there",
+        ],
+    )
     assert 0 < out.count(b"\n") < 12
+    said = f"rocketc: these files do not have the physical offsets {base} to {base + 512}\n"
+    assert cat(tmp_path, "-f", r"%s\n", "--partial") == (0, out, said)
+    code, before, err = cat(tmp_path, "-f", r"%s\n", "--strict")
+    assert (code, out.startswith(before)) == (1, True)
+    assert err == (
+        f"rocketc: {victim}: damage at physical offset {base}: missing_file (a file between two others is missing)\n"
+    )
+    named = [str(path) for path in sorted(copy.iterdir())]
+    assert cat(*named, "-f", "")[0] == 1  # as the shell expands commitlog/*
+    assert cat(named[0], named[2], "-f", "")[::2] == (
+        0,
+        f"rocketc: these files do not have the physical offsets {base} to {base + 1024}\n",
+    )
+    assert cat(named[0], "-f", "")[::2] == (0, "")
     assert cat(tmp_path, "-f", "", "--stop", base)[2] == ""
     assert cat(tmp_path, "-f", "", "--start", base + 512)[2] == ""
 
@@ -443,9 +465,42 @@ def test_a_missing_codec_names_the_package(tmp_path, cat, monkeypatch):
             patch.setitem(sys.modules, module, None)
             patch.setitem(sys.modules, "compression.zstd", None)
             code, out, err = cat(tmp_path)
+            strict = cat(tmp_path, "--strict")
         assert (code, out) == (1, b"")
-        assert "pip install 'rocketc[compression]'" in err and distribution in err and err.count("\n") == 1
+        assert err.splitlines()[0].endswith(
+            "bytes lost at physical offset 0: missing_codec (the library for its compression is not installed: pip "
+            "install 'rocketc[compression]')"
+        )
+        assert strict[:2] == (1, b"") and strict[2].count("\n") == 1
+        assert "pip install 'rocketc[compression]'" in strict[2] and distribution in strict[2]
         assert cat(tmp_path, "--no-decompress", "-f", "%s") == (0, b"not decompressed", "")
+
+
+def test_a_missing_codec_costs_one_message(tmp_path, cat, run, monkeypatch):
+    """Bodies are decompressed only if they are printed, searched or written."""
+    log = GrowingLog(tmp_path / "commitlog")
+    for n in range(3):
+        log.append("t", b"plain %d" % n)
+        log.append("t", b"no zstd", sys_flag=0x1 | 2 << 8)
+    monkeypatch.setitem(sys.modules, "backports.zstd", None)
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    code, out, err = cat(tmp_path, "-f", r"%s\n")
+    assert (code, out) == (1, b"plain 0\nplain 1\nplain 2\n")
+    assert err.count("missing_codec (") == 3 and "damage: 3 ranges" in err
+    assert cat(tmp_path, "-c", "1", "--body", "none")[::2] == (0, "")
+    for shown in (("--body", "none"), ("-f", r"%t\n"), ("-f", r"%t %s\n", "--body", "none"), ("-J", "--body", "none")):
+        code, out, err = cat(tmp_path, *shown)
+        assert (code, out.count(b"\n"), err) == (0, 6, "")
+    assert cat(tmp_path, "-f", r"%S\n")[0] == 1
+    assert cat(tmp_path, "--body", "none", "--grep", "plain")[0] == 1
+    assert run("stats", tmp_path, "-J")[0] == 0
+    for number, form in enumerate(("x.jsonl", "x.csv", "x.parquet")):
+        folder = tmp_path.parent / f"{tmp_path.name}-out"
+        folder.mkdir(exist_ok=True)
+        code, _, err = run("export", tmp_path, "-o", folder / form, "--columns", "topic,queueOffset")
+        assert (code, err.count("6 messages written")) == (0, 1), number
+        code, _, err = run("export", tmp_path, "-o", folder / f"all-{form}")
+        assert (code, err.count("3 messages written"), err.count("missing_codec (")) == (1, 1, 3)
 
 
 def test_a_record_with_broken_content(tmp_path, cat):

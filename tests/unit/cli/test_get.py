@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from functools import partial
 
 import pytest
@@ -184,6 +185,24 @@ def test_compressed_bodies_are_decompressed(golden, get):
         _, out, _ = get(path, "--phy-offset", kinds[kind].phy_offset)
         assert f"(compressed with {word}" in out
         assert f"body, {len(kinds[kind].body)} bytes\n" in out
+
+
+def test_a_missing_codec_is_named_and_other_fields_are_printed(tmp_path, get, monkeypatch):
+    with package.open(tmp_path / "s", mapped_file_size_commit_log=1 << 16) as store:
+        for kind in (0, 0x1 | 2 << 8):
+            store.put("orders", b"no zstd", keys="k", sys_flag=kind)
+        at = store.put("orders", b"no zstd", keys="k", sys_flag=0x1 | 2 << 8).phy_offset
+    monkeypatch.setitem(sys.modules, "backports.zstd", None)
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    one, key = (tmp_path / "s", "--phy-offset", at), (tmp_path / "s", "-t", "orders", "--key", "k")
+    code, out, err = get(*one)
+    assert (code, out, err.count("\n")) == (1, "", 1) and "zstd: pip install 'rocketc[compression]'" in err
+    code, out, err = get(*key, "-f", r"%o\n")
+    assert (code, out, err) == (0, "0\n1\n2\n", "")
+    code, out, err = get(*key, "-f", r"%s\n")
+    assert (code, out, err.count("missing_codec (")) == (1, "no zstd\n", 2) and "index is damaged" not in err
+    code, out, err = get(*one, "--body", "none")
+    assert (code, err) == (0, "") and "compressed with zstd" in out
 
 
 def test_other_output_formats(log, get):

@@ -499,7 +499,7 @@ def test_strict(golden, stats):
 
 
 def test_an_unreadable_file(stats, tmp_path, monkeypatch):
-    """The file is between readable ones; the threads that read these end, too."""
+    """The file is between readable ones, which are counted; with --strict, the threads that read these end, too."""
     log = tmp_path / "log"
     log.mkdir()
     for base in (0, 1024, 2048):
@@ -513,8 +513,11 @@ def test_an_unreadable_file(stats, tmp_path, monkeypatch):
         return opened(path, *more, **options)
 
     monkeypatch.setattr(os, "open", refuse)
-    code, out, err = stats(log)
+    code, out, err = stats(log, "--strict")
     assert (code, out, err) == (1, "", f"rocketc: {log}/{1024:020d}: Permission denied\n")
+    code, out, err = stats(log)
+    assert code == 1 and "total" not in out and "184 B" in out
+    assert err.count("no_permission (") == 1
 
 
 def test_a_file_that_is_deleted_during_the_count(stats, tmp_path, monkeypatch):

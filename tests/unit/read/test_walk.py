@@ -130,7 +130,7 @@ def test_whole_files(files, options):
 @pytest.mark.parametrize("gone", range(1, 5))
 @given(sizes=st.lists(st.integers(0, 400), min_size=30, max_size=30))
 @settings(max_examples=10)
-def test_a_missing_file_is_reported_and_not_an_error(gone, sizes):
+def test_a_missing_file_is_damage(gone, sizes):
     files = oracle.lay_out([{"topic": "t", "body": bytes(size)} for size in sizes], 512)
     rest = files[:gone] + files[gone + 1 :]
     with tempfile.TemporaryDirectory() as folder:
@@ -138,7 +138,9 @@ def test_a_missing_file_is_reported_and_not_an_error(gone, sizes):
         scan = rocketc.scan(folder, errors="skip")
         messages, _ = compare.outline(compare.expected(oracle.walk_log(written)))
         assert [compare.of_message(m) for m in scan] == messages
-        assert scan.report.missing == [(files[gone][0], files[gone + 1][0])]
+        lost = (files[gone][0], files[gone + 1][0])
+        assert scan.report.missing == [lost]
+        assert (*lost, "missing_file") in [(d.start, d.stop, d.reason) for d in scan.report.damage]
 
 
 @given(st.binary(max_size=2000), crcs)
