@@ -21,10 +21,10 @@ from rocketc.c.vm cimport rc_guard, rc_write_at
 from rocketc.derived._consume_queue_ext cimport ExtUnit, ext_clear, ext_get, is_ext_address
 from rocketc.derived._queue_files cimport (
     ConsumeQueue, FILES_MUST, FILES_USE, OpenFiles, create_idle, ext_rest, files_changed, files_hold, files_of_writer,
-    files_release, open_idle, read_idle, sync_names,
+    files_read, files_release, open_idle, read_idle, sync_names,
 )
 from rocketc.files._append_file cimport FileState, RC_OS_PAGE_BYTES, file_room
-from rocketc.files._file_queue cimport queue_next, queue_read, queue_remove, queue_take_up
+from rocketc.files._file_queue cimport queue_next, queue_remove, queue_take_up, queue_unmap
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.format._queue_units cimport Unit, decode_unit, encode_unit, is_blank, is_valid
 
@@ -58,7 +58,7 @@ cdef int read_upto(ConsumeQueue* q, int64_t upto, int64_t unit, int n, Unit* out
     size = min(min(<int64_t>n, upto - unit), <int64_t>UNITS_AT_ONCE) * q.unit_bytes
     rc = files_hold(q, FILES_USE, &files)
     if files != NULL:
-        rc = queue_read(&files.files, unit * q.unit_bytes, data, &size)
+        rc = files_read(q, files, unit * q.unit_bytes, data, &size)
         files_release(files)
     elif rc == RC_OK:
         rc = read_idle(q, unit * q.unit_bytes, data, &size)
@@ -219,6 +219,8 @@ cdef int file_of(ConsumeQueue* q, OpenFiles* files, int64_t pos) noexcept nogil:
         return RC_OK
     files.last = NULL
     rc = queue_take_up(&files.files, pos, &files.last)
+    if q.opening != NULL:           # written again from an earlier file on
+        queue_unmap(&files.files, 1, files.last)
     files_changed(q, files)
     return rc
 

@@ -20,6 +20,7 @@ ctypedef struct OpenFiles:
     FileQueue files         # of the kind FILE_SPARSE or FILE_READ
     FileState* last         # the file that is written to, or NULL; only the writer uses it
     int64_t window          # bytes of the next room to make
+    int64_t read_start      # the file before the last one that is read from its map; the others are not mapped
     int64_t holds           # uses by threads; it is closed only at 0
     int64_t is_recent       # 1: used since the clock's hand passed
     char* folder
@@ -112,6 +113,7 @@ cdef int files_of_writer(ConsumeQueue* q, bint must, OpenFiles** files) noexcept
 cdef void files_changed(ConsumeQueue* q, OpenFiles* files) noexcept nogil
 cdef void files_free(ConsumeQueue* q) noexcept nogil
 cdef void files_close_all(QueueShared* s) noexcept nogil
+cdef int files_read(ConsumeQueue* q, OpenFiles* files, int64_t pos, uint8_t* data, int64_t* n) noexcept nogil
 cdef void ext_rest(ConsumeQueue* q) noexcept nogil
 cdef int open_idle(const ConsumeQueue* q, int64_t pos, bint writing, int* fd) noexcept nogil
 cdef int read_idle(ConsumeQueue* q, int64_t pos, uint8_t* data, int64_t* n) noexcept nogil

@@ -31,7 +31,7 @@ from rocketc.c.layout cimport RC_CQ_UNIT_BYTES
 from rocketc.c.status cimport RC_FILE_CUT, RC_OK
 from rocketc.c.vm cimport rc_name_file, rc_new_file, rc_open_file, rc_sync_file, rc_sync_folder
 from rocketc.files._append_file cimport file_shutdown
-from rocketc.files._file_queue cimport queue_free, queue_init, queue_known, queue_unmap
+from rocketc.files._file_queue cimport queue_free, queue_init, queue_known, queue_read, queue_unmap
 
 cdef enum:
     PATH_BYTES = 4096
@@ -236,6 +236,7 @@ cdef int new_files(ConsumeQueue* q, OpenFiles** files) noexcept nogil:
         return rc
     f.queue = q
     f.window = FIRST_WINDOW_BYTES
+    f.read_start = -1
     f.files.flushed = rc_load_i64(&q.flushed)
     for i in range(<int>q.file_count):
         rc = path_of_file(q, q.start + <int64_t>i * q.file_size, path)
@@ -285,7 +286,7 @@ cdef OpenFiles* take_out(ConsumeQueue* q, int* place) noexcept nogil:
             other.open = NULL
             if other.ext != NULL:
                 other.ext.last = NULL
-                queue_unmap(&other.ext.files, 0)
+                queue_unmap(&other.ext.files, 0, NULL)
         if not same:
             pthread_mutex_unlock(stripe_of(other))
         if f != NULL:
@@ -340,12 +341,26 @@ cdef void files_close_all(QueueShared* s) noexcept nogil:
     pthread_mutex_unlock(&s.mutex)
 
 
+cdef int files_read(ConsumeQueue* q, OpenFiles* files, int64_t pos, uint8_t* data, int64_t* n) noexcept nogil:
+    """Read bytes of an open queue; see queue_read(). At most two of its files are mapped: the last one, and one other.
+
+    A file before the last one is mapped when two reads in a row use it.
+    """
+    cdef int64_t start = pos - pos % q.file_size
+    if start + q.file_size < rc_load_i64(&q.start) + rc_load_i64(&q.file_count) * q.file_size:
+        if start != rc_load_i64(&files.read_start):
+            rc_store_i64(&files.read_start, start)
+            queue_unmap(&files.files, 1, files.last if q.opening != NULL else NULL)
+            return read_idle(q, pos, data, n)
+    return queue_read(&files.files, pos, data, n)
+
+
 cdef void ext_rest(ConsumeQueue* q) noexcept nogil:
     """Unmap the extension of a queue, unless the queue is open. Call it after the extension of any queue was used."""
     pthread_mutex_lock(stripe_of(q))
     if q.open == NULL and q.ext != NULL:
         q.ext.last = NULL
-        queue_unmap(&q.ext.files, 0)
+        queue_unmap(&q.ext.files, 0, NULL)
     pthread_mutex_unlock(stripe_of(q))
 
 

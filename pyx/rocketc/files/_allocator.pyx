@@ -290,7 +290,7 @@ cdef bint make_wanted(Allocator* a) noexcept nogil:
     if start < 0:
         return False
     rc = make(a, start, &f)
-    if rc == ENOMEM and queue_unmap(a.q, KEPT) > 0:     # too many maps, or no address space
+    if rc == ENOMEM and queue_unmap(a.q, KEPT, NULL) > 0:     # too many maps, or no address space
         rc = make(a, start, &f)
     pthread_mutex_lock(&a.mutex)
     if rc != RC_OK:

@@ -50,7 +50,7 @@ cdef int64_t queue_bytes(FileQueue* q) noexcept nogil
 cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil
 cdef int queue_known(FileQueue* q, const char* path, int64_t start, int64_t wrote) noexcept nogil
 cdef int queue_remove(FileQueue* q, int i) noexcept nogil
-cdef int queue_unmap(FileQueue* q, int keep) noexcept nogil
+cdef int queue_unmap(FileQueue* q, int keep, const FileState* also) noexcept nogil
 cdef void queue_settle(FileQueue* q) noexcept nogil
 cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nogil
 cdef int queue_read(FileQueue* q, int64_t offset, uint8_t* dst, int64_t* n) noexcept nogil

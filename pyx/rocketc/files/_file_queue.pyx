@@ -209,12 +209,14 @@ cdef int queue_remove(FileQueue* q, int i) noexcept nogil:
     return RC_OK
 
 
-cdef int unmap(FileQueue* q, int keep) noexcept nogil:
+cdef int unmap(FileQueue* q, int keep, const FileState* also) noexcept nogil:
     """Do queue_unmap() with the mutex held. Return the number of files unmapped."""
     cdef FileState* f
     cdef int i, count = 0
     for i in range(q.count - keep):
         f = q.files[i]
+        if f == also:
+            continue
         if f.base == NULL or rc_load_i64(&f.holds) != 1 or f.buffer != NULL:
             continue
         if q.kind == FILE_SPARSE or f.flushed >= f.wrote:       # a sparse file is mapped again to be flushed
@@ -223,11 +225,12 @@ cdef int unmap(FileQueue* q, int keep) noexcept nogil:
     return count
 
 
-cdef int queue_unmap(FileQueue* q, int keep) noexcept nogil:
-    """Unmap the files without holds, except the last `keep`. They are mapped again on use. Return how many."""
+cdef int queue_unmap(FileQueue* q, int keep, const FileState* also) noexcept nogil:
+    """Unmap the files without holds, except the last `keep` and `also`. They are mapped again on use. Return how
+    many."""
     cdef int count
     pthread_mutex_lock(&q.mutex)
-    count = unmap(q, keep)
+    count = unmap(q, keep, also)
     pthread_mutex_unlock(&q.mutex)
     return count
 
@@ -273,7 +276,7 @@ cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nog
         rc = ENOENT
     else:
         rc = file_map(file[0])
-        if rc == ENOMEM and q.kind != FILE_SPARSE and unmap(q, KEPT) > 0:     # too many maps, or no address space
+        if rc == ENOMEM and q.kind != FILE_SPARSE and unmap(q, KEPT, NULL) > 0:     # too many maps, or no address space
             rc = file_map(file[0])
         if rc != RC_OK:
             file_release(file[0])
