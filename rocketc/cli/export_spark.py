@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -117,7 +115,6 @@ def _session(jobs: int | None) -> Any:
     from pyspark.sql import SparkSession
 
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # pandas is not used here
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers run `python3` otherwise
     builder = SparkSession.builder.appName("rocketc export").config("spark.ui.showConsoleProgress", "false")
     if jobs is not None:
         builder = builder.master(f"local[{jobs}]")

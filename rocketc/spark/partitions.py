@@ -18,6 +18,7 @@ from rocketc.jobs.counts import count
 from rocketc.read._filter import Filter
 from rocketc.read.parallel import processors
 from rocketc.read.scan import open_walker, scan
+from rocketc.spark.worker_python import check_worker_python
 
 MAX_BYTES = 256 << 20
 _LEAST_BYTES = 4 << 20  # the least size of a part, unless min_partitions asks for more parts
@@ -42,8 +43,10 @@ def splits(path: Paths, max_bytes: int = MAX_BYTES, storage_options: Options | N
     max_bytes  size of a split; its last record may end after it
     storage_options  as in rocketc.scan(); splits do not contain them: give them also to the function that decodes
     For every max_bytes, the splits together contain each record and each damaged range once. A task searches for the
-    first record of its split and does not read bytes before it. Raises StoreIOError as rocketc.scan() does.
+    first record of its split and does not read bytes before it. Raises StoreIOError as rocketc.scan() does, and
+    ImportError if the workers of a local session run a Python without rocketc.
     """
+    check_worker_python()
     if max_bytes < 1:
         raise ValueError(f"max_bytes={max_bytes}: at least 1")
     out = []
