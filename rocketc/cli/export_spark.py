@@ -47,13 +47,13 @@ def export_spark(
     if topics is not None and not all(isinstance(topic, str) for topic in topics):
         raise click.UsageError("--engine spark takes topic names, not a /REGEX/")
     try:
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignore]
-        from pyspark.errors import PySparkException
-
-        from rocketc.spark import archive as spark_archive
+        from rocketc.spark import archive as spark_archive  # first: without pyspark its error says what to install
     except ImportError as error:
         note(str(error))
         return 1
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignore]
+    from pyspark.errors import PySparkException
+
     source = selection.paths[0] if len(selection.paths) == 1 else list(selection.paths)
     with Out() as out, signals_raise():
         try:

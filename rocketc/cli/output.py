@@ -175,13 +175,18 @@ def _ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
             note(plain(error))
         except OSError as error:  # of stdout: the disk is full, or stdout is closed
             code = 1
-            _discard_output()
-            note(f"can't write: {plain(error)}")
+            report_failed_output(error)
         except UnicodeEncodeError as error:  # from an argument; open() accepts such file names
             raise click.UsageError(f"{error.object!r} is not UTF-8") from None
         click.get_current_context().exit(code)
 
     return run_quietly
+
+
+def report_failed_output(error: OSError) -> None:
+    """Say on stderr that stdout can't be written."""
+    _discard_output()
+    note(f"can't write: {plain(error)}")
 
 
 def _discard_output() -> None:
