@@ -1,7 +1,8 @@
 """Make a page with plots of benchmark results: python bench/report.py build/bench/results.jsonl --into build/bench
 
 The page is Markdown: first the rows that have a goal, then the others by script. Plots are SVG, drawn by matplotlib.
-With --publish, write the page in docs and the figures of the README from these results.
+With --publish, write the page in docs and the figures of all texts from these results. figures.py says how texts mark
+them.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import common
+import figures
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -282,14 +284,20 @@ def write(results: Results, folder: Path) -> Path:
 
 
 def publish(results: Results, root: Path) -> Path:
-    """Write the page in docs, its rows as JSON lines, and the figures of the README; return the path of the page."""
+    """Write the page in docs, its rows as JSON lines, and the figures of all texts; return the path of the page.
+
+    A figure whose row is missing ends this before anything is written.
+    """
+    texts = figures.changed(root, results.rows)
+    readme = root / "README.md"
+    texts[readme] = between_marks(texts.get(readme, readme.read_text()), headlines(results))
     folder = root / "docs/measured"
     page = write(results, folder)
     with open(folder / "results.jsonl", "w") as file:
         for item in ({"environment": results.environment}, *results.rows, *results.failed):
             print(json.dumps(item), file=file)
-    readme = root / "README.md"
-    readme.write_text(between_marks(readme.read_text(), headlines(results)))
+    for path, text in texts.items():
+        path.write_text(text)
     return page
 
 
@@ -297,13 +305,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=Path, help="a file of JSON lines")
     parser.add_argument("--into", type=Path, default=common.DATA.parent / "bench", help="output folder (%(default)s)")
-    parser.add_argument("--publish", action="store_true", help="write docs/measured and the README's figures instead")
+    parser.add_argument("--publish", action="store_true", help="write docs/measured and the figures in texts instead")
     args = parser.parse_args()
     try:
         results = Results.read(args.results.read_text().splitlines())
     except OSError as error:
         raise SystemExit(f"report: {error}") from None
     print(publish(results, ROOT) if args.publish else write(results, args.into))
+    if args.publish:
+        figures.warn_unexplained(ROOT, results.rows)
 
 
 if __name__ == "__main__":

@@ -269,6 +269,11 @@ def start_spark(log: Path) -> Any:
     return spark
 
 
+def step(text: str) -> None:
+    """Say what begins. Some steps take many seconds."""
+    print(f"{text} ...", flush=True)
+
+
 class Clock:
     """Return the seconds since the last call."""
 
@@ -299,6 +304,7 @@ def main() -> int:
     asked.folder.mkdir(parents=True, exist_ok=True)
     parquet, picture, log = (asked.folder / name for name in ("flights.parquet", "delays.png", "spark.log"))
 
+    step("reading the store in plain Python")
     clock = Clock()
     results: dict[str, Result] = {}
     times: dict[str, tuple[float, float]] = {}
@@ -313,16 +319,20 @@ def main() -> int:
     if not truth:
         print(f"{asked.store}: no messages of the topic flights", file=sys.stderr)
         return 1
+    step("starting Spark")
     clock.lap()
     spark = start_spark(log)
     started = clock.lap()
     ways = {'format("rocketmq")': read_source, "mapInArrow": decode_arrow, "mapPartitions": decode_rows}
     for way, messages_of in ways.items():
+        step(f"reading the store with {way}")
         clock.lap()
         results[way] = count_with_spark(messages_of(spark, asked.store))
         counting = clock.lap()
         decode_only(messages_of(spark, asked.store))
         times[way] = counting, clock.lap()
+    step("writing Parquet files and a plot")
+    clock.lap()
     flights = flights_of(read_source(spark, asked.store))
     flights.repartition("carrier").write.mode("overwrite").partitionBy("carrier").parquet(str(parquet))
     kept = {row.carrier: row["count"] for row in spark.read.parquet(str(parquet)).groupBy("carrier").count().collect()}

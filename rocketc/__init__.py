@@ -1,7 +1,10 @@
 """rocketc: the message store of Apache RocketMQ as a Python library."""
 
 import importlib
+import importlib.machinery
 import logging
+import os
+import sys
 from typing import TYPE_CHECKING
 
 try:
@@ -182,3 +185,24 @@ __all__ = [
     "scan",
     "verify",
 ]
+
+
+def _choose_worker_python() -> None:
+    """Make Spark's workers run this Python, which has rocketc. Without PYSPARK_PYTHON they run `python3`.
+
+    Nothing changes if the user has set it, if spark-submit started this program, or if pyspark is not installed. In a
+    running session it is too late: then a warning says what the workers lack. rocketc.spark is not loaded otherwise,
+    because it loads pyspark.
+    """
+    pyspark = sys.modules.get("pyspark")
+    if getattr(getattr(pyspark, "SparkContext", None), "_active_spark_context", None) is not None:
+        from rocketc.spark.worker_python import warn_about_worker_python
+
+        warn_about_worker_python()
+        return
+    given = {"PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
+    if not given and sys.executable and (pyspark or importlib.machinery.PathFinder.find_spec("pyspark")):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+_choose_worker_python()

@@ -1,6 +1,6 @@
 """python -m rocketc: the same as the command `rocketc`."""
 
-from rocketc.cli.main import main
+from rocketc_command import main
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""bench/run.py, report.py and compare.py with given rows; the benches themselves are run manually."""
+"""bench/run.py, report.py, figures.py and compare.py with given rows; the benches themselves are run manually."""
 
 import importlib
 import json
@@ -20,7 +20,7 @@ def module(monkeypatch):
     """Import a file of bench/."""
     monkeypatch.syspath_prepend(BENCH)
     yield importlib.import_module
-    for name in ("common", "compare", "report", "run"):
+    for name in ("common", "compare", "figures", "report", "run"):
         sys.modules.pop(name, None)
 
 
@@ -114,6 +114,116 @@ def test_the_readme_has_the_figures_that_were_published(module):
     for bench, begins in report.HEADLINES.items():
         for begin in begins:
             assert any(name == bench and case.startswith(begin) for name, case in cases), (bench, begin)
+
+
+# ---------------------------------------------------------------- figures in texts
+PUT = row("put, 1", ratio=72.14, goal=4, ours=(1.5, 2.63, 9.13))
+NOT_RATIOS = {"comparison.md": ("0.1",)}  # version 0.1
+GET = [row("get, 1", ratio=0.998, goal=1), row("get, 2", ratio=0.872, goal=1), row("get, 2", "C", ratio=1.5, goal=1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "new"),
+    [
+        ("puts 1<!-- append: put, 1 / Java --> times", "72"),
+        ("puts 1,234.5<!-- append: put, 1 / Java = ours -->, and", "2.6"),
+        ("1-2<!-- append: put, 1 / Java = goal -->", "4"),
+        ("in 2026, 7<!-- append: put, 1 / Java = least -->", "in 2026, 1.5"),
+        ("| 1<!-- append: put, 1 / Java = most --> |", "| 9.1"),
+        ("1<!-- append: get, ... / ... -->", "0.87-1.5"),
+        ("1<!-- append: get, 2 / C & append: put, 1 / Java -->", "1.5-72"),
+        ("1, 1<!-- missed append: get, ... / ... -->", "0.872-0.998, 1"),
+    ],
+)
+def test_a_marked_figure_is_written(module, text, new):
+    """What is before and after the figure, and the mark, stay as they are."""
+    written = module("figures").current(text, [PUT, *GET], "page.md")
+    assert new in written.partition("<!--")[0] and written.partition("<!--")[1:] == text.partition("<!--")[1:]
+    assert module("figures").current(written, [PUT, *GET], "page.md") == written
+
+
+@pytest.mark.parametrize(
+    ("mark", "error"),
+    [
+        ("append: putt / Java", "does not have a row 'append: putt / Java'; name another row, or remove the figure"),
+        ("missed append: put, 1 / Java", "does not have a row 'append: put, 1 / Java' that misses its goal"),
+        ("append: put, 1 / Java = our", "'our' is not one of ratio, goal, ours"),
+        ("append: ... / Java = ours", "have several units: M/s, us"),
+        ("append: put, 1", "is not FIGURE<!-- BENCH: CASE / AGAINST -->"),
+        ("append: free / Java = goal", "is without a goal"),
+    ],
+)
+def test_a_wrong_mark_is_an_error_with_its_line(module, mark, error):
+    rows = [PUT, *GET, row("free", unit="us")]
+    with pytest.raises(module("figures").MarkError, match=r"^page\.md:3: ") as raised:
+        module("figures").current(f"\n\nputs 7<!-- {mark} --> times", rows, "page.md")
+    assert error in str(raised.value)
+
+
+def test_all_wrong_marks_of_all_texts_are_named_at_once(module, tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text(
+        "7<!-- append: a / Java -->\n7<!-- append: put, 1 / Java -->, 8<!-- append: b / Java -->\n"
+    )
+    (tmp_path / "docs/page.md").write_text("7 <!-- append: put, 1 / Java --> after a space\n")
+    with pytest.raises(SystemExit) as raised:
+        module("figures").changed(tmp_path, [PUT])
+    lines = str(raised.value).splitlines()
+    assert [line.partition(": ")[0] for line in lines] == ["README.md:1", "README.md:2", "docs/page.md:1"]
+    assert "'append: b / Java'" in lines[1] and "is not FIGURE<!--" in lines[2]
+
+
+def test_publishing_writes_the_marked_figures(module, tmp_path):
+    """A mark without its row ends it before anything is written."""
+    report = module("report")
+    (tmp_path / "docs/howto").mkdir(parents=True)
+    (tmp_path / "README.md").write_text(f"{report.BEGIN}{report.END}7<!-- append: put, 1 / Java -->\n")
+    page = tmp_path / "docs/howto/page.md"
+    page.write_text("7<!-- append: put, 1 / Java --> times\n")
+    report.publish(report.Results({}, [PUT], []), tmp_path)
+    assert page.read_text() == "72<!-- append: put, 1 / Java --> times\n"
+    assert (tmp_path / "README.md").read_text().endswith("72<!-- append: put, 1 / Java -->\n")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(SystemExit, match=r"README\.md:.*does not have a row"):
+        report.publish(report.Results({}, [row("other")], []), tmp_path)
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_ratios_without_a_mark_are_found(module):
+    lines = [
+        "72 times as fast, 3.2 times the speed",
+        "0.69 of it; 0.5 s, 0.1.0, 72 hours",
+        *("```", "7 times as fast", "```"),
+        "8<!-- x --> times as fast",
+        "2-3x; 29 times `struct`",
+    ]
+    found = list(module("figures").unmarked("\n".join(lines)))
+    assert found == [(1, "72"), (1, "3.2"), (2, "0.69"), (7, "2-3"), (7, "29")]
+
+
+def test_all_texts_have_the_published_figures(module):
+    """Without marks the ratios of README, docs and bench/README would be those of some older run."""
+    report, figures = module("report"), module("figures")
+    root = BENCH.parent
+    rows = report.Results.read((root / figures.PUBLISHED).read_text().splitlines()).rows
+    assert not figures.changed(root, rows), "python bench/figures.py writes them"
+    for path in figures.paths(root):
+        if path.parent != BENCH:  # its tables have experiments too
+            other = NOT_RATIOS.get(path.name, ())
+            left = [(line, ratio) for line, ratio in figures.unmarked(path.read_text()) if ratio not in other]
+            assert not left, (path, left)
+
+
+def test_each_missed_goal_is_explained(module):
+    report, figures = module("report"), module("figures")
+    rows = report.Results.read((BENCH.parent / figures.PUBLISHED).read_text().splitlines()).rows
+    text = (BENCH / "README.md").read_text()
+    assert not figures.unexplained(text, rows)
+    assert len(figures.unexplained("", rows)) == sum(row["goal"] is not None and not report.met(row) for row in rows)
+    lines = text.partition("| work, against |")[2].partition("\n\n")[0].split("\n")[2:]
+    assert len(lines) > 10
+    for line in lines:
+        assert "<!-- missed " in line.split("|")[2] or "not published; `bench_" in line.split("|")[2], line
 
 
 # ---------------------------------------------------------------- compare

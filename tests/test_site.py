@@ -46,6 +46,13 @@ def test_every_page_is_in_the_navigation():
     ) | reference | notebooks
 
 
+def test_the_site_does_not_have_the_rows_of_figures():
+    """A figure in the text has its row of docs/measured as a comment; an example of such a comment stays."""
+    site = made("content").Site()
+    page = "puts 72<!-- embedded: put / SQLite --> times\n\n```\nputs 72<!-- embedded: put / SQLite -->\n```\n"
+    assert site.for_the_site("page.md", page) == page.replace("<!-- embedded: put / SQLite -->", "", 1)
+
+
 def test_reference_has_every_public_name():
     assert not REFERENCE.missing()
     names = set(re.findall(r"^::: (\S+)$", "".join(REFERENCE.pages().values()), re.M))

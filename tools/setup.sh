@@ -13,6 +13,7 @@
 #   tools/setup.sh arm64              a compiler and an emulator, to test code for arm64
 set -eu
 cd "$(dirname "$0")/.."
+SECONDS_BETWEEN=${ROCKETC_SECONDS_BETWEEN:-5}  # of lines that say how far a step is
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
@@ -35,6 +36,31 @@ need() {
         >"$log" 2>&1 </dev/null || { tail -n 20 "$log" >&2; fail "apt-get could not install $packages"; }
     rm -f "$log"
     "$@" >/dev/null 2>&1 || fail "$what is still missing after installing $packages"
+}
+
+# pip_install ARGUMENT...: install into .venv. Says every few seconds which package pip is at; shows all output only if it fails.
+pip_install() {
+    log=$(mktemp)
+    { PYTHONUNBUFFERED=1 .venv/bin/python -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 &&
+        echo "setup: done"; } | tee "$log" | awk -v seconds="$SECONDS_BETWEEN" '
+        /^(Collecting|Requirement already satisfied:)/ {
+            count++
+            "date +%s" | getline now
+            close("date +%s")
+            if (!last) last = now
+            if (now - last >= seconds) {
+                print "setup: package " count ": " ($1 == "Collecting" ? $2 : $4)
+                fflush()
+                last = now
+            }
+        }
+        /^Installing collected packages/ { print "setup: installing " count " packages"; fflush() }'
+    if [ "$(tail -n 1 "$log")" != "setup: done" ]; then
+        tail -n 20 "$log" >&2
+        rm -f "$log"
+        return 1
+    fi
+    rm -f "$log"
 }
 
 new_enough_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; }
@@ -67,7 +93,7 @@ packages() {
         "$python" -m venv .venv
     fi
     say "installing the packages of requirements-dev.lock into .venv (takes minutes the first time)"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+    pip_install -r requirements-dev.lock
     touch .venv/.packages
 }
 
@@ -78,6 +104,17 @@ editable() {
     touch .venv/.editable
 }
 
+# count_modules: say every few seconds how many modules were translated and compiled since build/.begun. setup.py does not say it:
+# a change of it builds everything again.
+count_modules() {
+    all=$(find pyx -name '_*.pyx' | wc -l)
+    while sleep "$SECONDS_BETWEEN"; do
+        translated=$(find build -name '_*.c' -newer build/.begun | wc -l)
+        compiled=$(find build -name '_*.o' -newer build/.begun | wc -l)
+        say "$((translated)) modules translated to C, $((compiled)) compiled, of at most $((all))"
+    done
+}
+
 extensions() {
     mkdir -p build
     # Two builds in one folder would write the same files.
@@ -85,11 +122,16 @@ extensions() {
         exec 9>build/.lock
         flock 9
     fi
-    say "building the extension modules${1:+ ($1)}"
+    say "building the extension modules${1:+ ($1)} (takes minutes the first time)"
     # Remove the .so of a moved or removed module, which would stay importable.
     find rocketc -name '_*.so' | while read -r so; do
         [ -e "pyx/${so%%.*}.pyx" ] || rm -f "$so"
     done
+    : >build/.begun
+    count_modules &
+    counter=$!
+    trap 'kill $counter 2>/dev/null || true' EXIT
+    trap 'exit 130' INT TERM
     .venv/bin/python setup.py --quiet build_ext --inplace --parallel "$(getconf _NPROCESSORS_ONLN)"
     printf '%s' "$1" >build/.extensions
 }
@@ -104,14 +146,14 @@ strace() {
 }
 
 peers() {
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.lock ||
+    pip_install -r requirements-bench.lock ||
         say "the peers can't be installed here: the benchmarks leave out their rows"
 }
 
 docs() {
     .venv/bin/python -c 'import material, mkdocs, mkdocstrings_handlers.python' >/dev/null 2>&1 && [ .venv/.docs -nt requirements-docs.lock ] && return 0
     say "installing the packages of requirements-docs.lock into .venv"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.lock ||
+    pip_install -r requirements-docs.lock ||
         fail "mkdocs and mkdocs-material can't be installed here, but the site needs them: see requirements-docs.lock"
     touch .venv/.docs
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Any
@@ -13,6 +14,7 @@ from rocketc.cli.output import can_ask, command, confirm, has_color, note, print
 from rocketc.cli.times import Age
 from rocketc.config import StoreConfig
 from rocketc.derived.queue_files import IndexOnDisk, QueuesOnDisk
+from rocketc.errors import StoreIOError
 from rocketc.files.lock_file import StoreLock
 from rocketc.report.summaries import clean_total, draw_clean
 from rocketc.store.cleaning import Cleaner, CleanReport, LogOnDisk, sync_system
@@ -66,6 +68,8 @@ def clean(
     root = os.path.abspath(store)
     log = LogOnDisk(config.commit_log_paths(root), config.read_only_paths)
     if not log.files:
+        if not os.path.lexists(root):
+            raise StoreIOError(errno.ENOENT, os.strerror(errno.ENOENT), store)
         note(f"nothing to clean: {store} does not contain a commit log")
         return 1
     start, before = int(os.path.basename(log.files[0])), len(log.files)

@@ -149,8 +149,9 @@ def export(
     if not as_json:
         where = "" if report.path is None else f" to {report.path}"
         files = f" in {many(report.files, 'file')}" if partition_by else ""
-        note(f"{many(report.rows, 'message')} written{where}: {show_size(report.bytes)}{files}")
-    return selection.conclude(report.scan)
+        empty = "" if report.scan.bytes else "; the log is empty"
+        note(f"{many(report.rows, 'message')} written{where}: {show_size(report.bytes)}{files}{empty}")
+    return selection.conclude(report.scan, complete=False)  # the file is complete, also without messages
 
 
 def _existing_text(error: FileExistsError) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -57,13 +55,13 @@ def export_spark(
     if topics is not None and not all(isinstance(topic, str) for topic in topics):
         raise click.UsageError("--engine spark takes topic names, not a /REGEX/")
     try:
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignore]
-        from pyspark.errors import PySparkException
-
-        from rocketc.spark import archive as spark_archive
+        from rocketc.spark import archive as spark_archive  # first: without pyspark its error says what to install
     except ImportError as error:
         note(str(error))
         return 1
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignore]
+    from pyspark.errors import PySparkException
+
     source = selection.paths[0] if len(selection.paths) == 1 else list(selection.paths)
     with Out() as out, signals_raise():
         try:
@@ -125,7 +123,6 @@ def _session(jobs: int | None) -> Any:
     from pyspark.sql import SparkSession
 
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")  # pandas is not used here
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers run `python3` otherwise
     builder = SparkSession.builder.appName("rocketc export").config("spark.ui.showConsoleProgress", "false")
     if jobs is not None:
         builder = builder.master(f"local[{jobs}]")

@@ -93,6 +93,11 @@ def main(args: Sequence[str] | None = None) -> None:
         code = error.exit_code
     except click.exceptions.Abort:
         code = 130
+    except OSError as error:  # click writes its help and the version itself: the disk of stdout is full
+        from rocketc.cli.output import report_failed_output
+
+        report_failed_output(error)
+        code = 1
     except SystemExit:  # from click: the pipe for its help is closed, or it has completed a word for the shell
         code = 0
     sys.exit(code or 0)

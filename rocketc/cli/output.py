@@ -193,8 +193,7 @@ def _ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
             note(plain(error))
         except OutputError as error:
             code = 1
-            _discard_output()
-            note(f"can't write: {plain(error)}")
+            report_failed_output(error)
         except OSError as error:
             code = 1
             note(plain(error))
@@ -203,6 +202,12 @@ def _ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
         click.get_current_context().exit(code)
 
     return run_quietly
+
+
+def report_failed_output(error: OSError) -> None:
+    """Say on stderr that stdout can't be written."""
+    _discard_output()
+    note(f"can't write: {plain(error)}")
 
 
 def _discard_output() -> None:

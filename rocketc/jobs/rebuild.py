@@ -143,7 +143,7 @@ def rebuild_files(
 
     >>> rebuild_files("nowhere", None, None, None, {})
     Traceback (most recent call last):
-    rocketc.errors.StoreIOError: [Errno 2] no commit log to rebuild from: 'nowhere'
+    rocketc.errors.StoreIOError: [Errno 2] No such file or directory: 'nowhere'
     """
     begun = time.monotonic()
     root = os.path.abspath(os.fspath(path))
@@ -152,7 +152,8 @@ def rebuild_files(
     logs = resolve(folders) if folders else []
     files = logs[0].files if len(logs) == 1 else ()
     if not files:
-        raise StoreIOError(errno.ENOENT, "no commit log to rebuild from", os.fspath(path))
+        why = "no commit log to rebuild from" if os.path.lexists(root) else os.strerror(errno.ENOENT)
+        raise StoreIOError(errno.ENOENT, why, os.fspath(path))
     refuse_links(root, settings)
     lock = StoreLock(root, settings.commit_log_paths(root))
     try:

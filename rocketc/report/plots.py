@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from rocketc.report.tables import width
 from rocketc.report.text import EPOCH
 
 Value = str | int | None
@@ -19,6 +18,8 @@ SERIES = 6  # in a chart over time; smaller series are drawn together
 GLYPHS = "█▒░▓#+"  # of the series, without color
 COLORS = (33, 208, 35, 170, 220, 44)  # of 256: blue, orange, green, magenta, yellow, cyan
 OTHER_GLYPH, OTHER_COLOR = "·", 245
+WIDTH_MIN = 20  # columns of a chart in a terminal that is narrower
+BAR_MIN = 10  # columns of the longest bar, unless its text needs them
 BAR_MAX = 8  # columns of a bar over time
 AXIS_MAX = 11  # columns of the y axis
 WITHIN = 1 + 1e-9  # factor by which an axis is longer than its largest value, so that the value is inside
@@ -50,28 +51,35 @@ def import_plotext() -> ModuleType:
 
 
 def draw_bars(title: str, bars: Sequence[tuple[str, int, str]], is_size: bool, color: bool) -> str:
-    """Draw a line for each bar: its name, its value, and a text after it. At least one value must not be 0."""
-    plotext = import_plotext()
-    longest = max(2, width() // 3)
-    names = [_cut(name, longest) for name, _, _ in bars]
-    most = max(value for _, value, _ in bars)
-    room = width() - max(map(len, names)) - 1
-    columns = max(room - max(len(text) for _, _, text in bars) - 1, 10)  # of the longest bar
-    lines = list(range(len(bars), 0, -1))
+    """Draw a line for each bar: its name, its value, and a text after it. At least one value must not be 0.
 
-    figure = _figure(plotext, width(), len(bars) + 2)
-    shown = [(line, value) for line, (_, value, _) in zip(lines, bars, strict=True) if value > 0]
+    If the terminal is narrow, the text ends before its first two blanks.
+    """
+    plotext = import_plotext()
+    longest = max(2, _width() // 3)
+    names = [_cut(name, longest) for name, _, _ in bars]
+    texts = [text for _, _, text in bars]
+    most = max(value for _, value, _ in bars)
+    room = _width() - max(map(len, names)) - 1
+    if room - max(map(len, texts)) - 1 < BAR_MIN:
+        texts = [text.partition("  ")[0] for text in texts]  # without the share
+    columns = max(room - max(map(len, texts)) - 1, 2)  # of the longest bar
+    lines = list(range(len(bars), 0, -1))
+    # plotext rounds bars and texts in different ways, so x is in cells, from 0.
+    ends = [max(round(value / most * columns), 1) - 1 for _, value, _ in bars]
+
+    figure = _figure(plotext, _width(), len(bars) + 2)
+    shown = [(line, end + LINE) for line, end, (_, value, _) in zip(lines, ends, bars, strict=True) if value > 0]
     marker = plotext.marker("█", COLORS[0] if color else None)
     figure.draw(figure.bar(*zip(*shown, strict=True), marker=marker, orientation="horizontal", width=LINE))
-    column = most * WITHIN / columns
-    for line, (_, value, text) in zip(lines, bars, strict=True):
-        figure.draw(figure.text(value + 2 * column, line, text))
+    for line, end, text in zip(lines, ends, texts, strict=True):
+        figure.draw(figure.text(end + 2, line, text))
     figure.ruler("y").lim(0.5, len(bars) + 0.5)
     figure.ruler("y").ticks(lines, names)
-    figure.ruler("x").lim(0, column * room)
+    figure.ruler("x").lim(0, room - 1)
     ticks = nice_ticks(most, is_size, columns // 14)
-    figure.ruler("x").ticks([value for value, _ in ticks], [name for _, name in ticks])
-    return _cut(title, width()) + "\n\n" + _text(figure, color)
+    figure.ruler("x").ticks([value / most * columns for value, _ in ticks], [name for _, name in ticks])
+    return _cut(title, _width()) + "\n\n" + _text(figure, color)
 
 
 def draw_over_time(what: str, name: str, groups: Iterable[tuple[int, str, int]], is_size: bool, color: bool) -> str:
@@ -85,12 +93,12 @@ def draw_over_time(what: str, name: str, groups: Iterable[tuple[int, str, int]],
     given = list(groups)
     series = _largest((label, value) for _, label, value in given)
     first, last = min(when for when, _, _ in given), max(when for when, _, _ in given)
-    step = fitting_step(first, last, SPANS[name], width() - AXIS_MAX)
+    step = fitting_step(first, last, SPANS[name], _width() - AXIS_MAX)
     first, last = first // step * step, last // step * step
     bins = _bins(given, series, first, last, step)
     most = max(map(sum, bins))
     ticks = nice_ticks(most, is_size, 4)
-    columns = min((width() - AXIS_MAX) // len(bins), BAR_MAX)  # of one bar and the gap after it
+    columns = min((_width() - AXIS_MAX) // len(bins), BAR_MAX)  # of one bar and the gap after it
     legend = _legend(series, color) if len(series) > 1 else []
 
     lines = min(max(shutil.get_terminal_size((80, 24)).lines, 16), 40) - 4 - len(legend)
@@ -109,7 +117,7 @@ def draw_over_time(what: str, name: str, groups: Iterable[tuple[int, str, int]],
     places = [(when - first) // step * columns + 0.5 for when, _ in marks]
     figure.ruler("x").ticks(places, [text for _, text in marks])
     title = f"{what} per {show_step(step)}, {_when(first, step)} to {_when(last + step, step)} UTC"
-    return "\n".join([_cut(title, width()), *legend, "", _text(figure, color)])
+    return "\n".join([_cut(title, _width()), *legend, "", _text(figure, color)])
 
 
 def _columns(tops: list[int], columns: int, fine: int) -> tuple[list[float], list[int], list[int]]:
@@ -246,6 +254,11 @@ def show_step(step: int) -> str:
     return f"{step} ms"
 
 
+def _width() -> int:
+    """Return the width of the terminal. plotext draws no wider chart, so this is not that of a table (60 or more)."""
+    return max(shutil.get_terminal_size((80, 24)).columns, WIDTH_MIN)
+
+
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -270,8 +283,8 @@ def _legend(series: list[_Series], color: bool) -> list[str]:
     """Return lines that explain the glyph or color of each series."""
     lines, used = [""], 0
     for each in series:
-        name = _cut(each.name, width() // 2 - 4)
-        if used and used + len(name) + 4 > width():
+        name = _cut(each.name, _width() // 2 - 4)
+        if used and used + len(name) + 4 > _width():
             lines.append("")
             used = 0
         mark = f"\x1b[38;5;{each.color}m█\x1b[0m" if color else each.glyph

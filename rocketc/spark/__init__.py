@@ -4,7 +4,8 @@
     spark.createDataFrame(splits(store)).mapInArrow(decode_batches, SCHEMA)   # a DataFrame
     spark.read.format("rocketmq").load(store)                                 # the same; docs/howto/spark.md
 
-Workers need rocketc too. They run `python3` unless PYSPARK_PYTHON or spark.pyspark.python is set.
+Workers need rocketc too. They run `python3` unless PYSPARK_PYTHON or spark.pyspark.python is set. `import rocketc` sets
+PYSPARK_PYTHON if it comes before the session; see worker_python.py for what the driver checks.
 
 Knows: Spark's data sources, options, schemas and tasks; how a log is divided among tasks.
 Does not know: the format of records and files. For these it uses read, files and exports.

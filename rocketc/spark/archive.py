@@ -19,6 +19,7 @@ from rocketc.spark.archive_task import Job, add_up, run_tasks
 from rocketc.spark.decode import _local
 from rocketc.spark.partitions import plan
 from rocketc.spark.schema import schema
+from rocketc.spark.worker_python import check_worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,8 +98,10 @@ def archive(
     commit_bytes  bytes of the log in a commit; a kill loses the work of one commit at most
     progress      called after each commit with the number of bytes of the log that are done
     Raises ValueError if the log is not the one that was archived before, if it was cut, or if the options differ from
-    those of the earlier runs; StoreLockedError if another run is writing; StoreIOError.
+    those of the earlier runs; StoreLockedError if another run is writing; StoreIOError; ImportError if the workers of a
+    local session run a Python without rocketc.
     """
+    check_worker_python()
     given = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     paths = [_local(os.fspath(path)) for path in given]
     names = tuple(Schema(columns).names)

@@ -8,12 +8,14 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from rocketc.config_fields import parse_size
 from rocketc.files.remote import StorageOptions
 from rocketc.spark.offset_options import assigned
 from rocketc.spark.schema import DAMAGE, KAFKA, SCHEMA
+
+Use = Literal["read", "stream", "write"]
 
 _NO_TABLES = (
     "Spark does not keep options of permanent tables for a Python source; use CREATE TEMPORARY VIEW ... USING rocketmq"
@@ -67,11 +69,12 @@ class Options:
         return (*names, *(DAMAGE.names if self.damage else ()))
 
 
-def parse_options(given: Mapping[str, str]) -> Options:
-    """Parse all options of a load(). Option names are case-insensitive.
+def parse_options(given: Mapping[str, str], writing: bool = False) -> Options:
+    """Parse all options of a load() or a save(). Option names are case-insensitive.
 
-    given  the options from Spark: `path` from load(path), `paths` (a JSON list) from load([path, ...]), and those in
-           docs/howto/spark.md
+    given    the options from Spark: `path` from load(path), `paths` (a JSON list) from load([path, ...]), and those in
+             docs/howto/spark.md
+    writing  for the error of an unknown option: it lists the options of a save()
     Raises ValueError that names the option, its value, and the allowed values.
 
     >>> parse_options({"path": "store", "Subscribe": "orders, bills", "verifyCrc": "full"}).scan
@@ -85,7 +88,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         if name.lower().startswith(_STORAGE):
             storage[name[len(_STORAGE) :]] = _storage_value(value)
         else:
-            values[_known(name)] = value
+            values[_known(name, writing)] = value
     paths = _paths(values)
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
     if len(ways) > 1:
@@ -129,17 +132,34 @@ def parse_options(given: Mapping[str, str]) -> Options:
     )
 
 
-def check_use(options: Options, writing: bool) -> None:
-    """Raise ValueError for a write option in a read, or a read option in a write.
+def check_use(options: Options, use: Use) -> None:
+    """Raise ValueError for an option of another use.
 
-    >>> check_use(parse_options({"path": "store", "subscribe": "orders"}), writing=True)
+    >>> check_use(parse_options({"path": "store", "subscribe": "orders"}), "write")
     Traceback (most recent call last):
         ...
-    ValueError: rocketmq: option subscribe is for reading
+    ValueError: rocketmq: option subscribe is for reading; a write takes path, mappedFileSizeCommitLog
     """
+    takes = _options_of(use)
     for name in options.given:
-        if (name in _TO_STORE) != writing:
-            raise ValueError(f"rocketmq: option {name} is for {'reading' if writing else 'writing'}")
+        why = None
+        if name in takes:
+            if use == "read" and name == "startingOffsets" and options.stream[name] != "earliest":
+                raise ValueError("rocketmq: option startingOffsets: only for streams; a read takes earliest or JSON")
+        elif use == "write":
+            why = " is for reading"
+        elif name in _TO_STORE:
+            why = " is for writing"
+        elif use == "read":
+            why = ": only for streams (spark.readStream)"
+        elif name == "partial":
+            why = ": not for streams; use failOnDataLoss=false"
+        elif name != "filterPushdown":
+            why = ": not for streams, which do not end"
+        elif options.pushdown:
+            why = ": not for streams; use options such as subscribe and tags"
+        if why is not None:
+            raise ValueError(f"rocketmq: option {name}{why}; a {use} takes {', '.join(takes)}")
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -157,12 +177,29 @@ def _refuse(name: str, value: str, why: str) -> NoReturn:
     raise ValueError(f"rocketmq: option {name}={value!r}: {why}")
 
 
-def _known(name: str) -> str:
+def _known(name: str, writing: bool) -> str:
     """Return the name of an option as docs/howto/spark.md spells it."""
     if known := _NAMES.get(name.lower()):
         return known
-    options = [known for known in _NAMES.values() if known != "paths"] + [f"{_STORAGE}NAME"]
-    raise ValueError(f"rocketmq: unknown option {name}{near(name, options)}; the options are {', '.join(options)}")
+    if writing:
+        options = _options_of("write")
+        takes = f"a write takes {', '.join(options)}"
+    else:  # Spark makes a source before it says whether it needs a reader or a stream
+        options = _options_of("read")
+        more = [option for option in _options_of("stream") if option not in options]
+        takes = f"a read takes {', '.join(options)}; a stream also takes {', '.join(more)}"
+        options += more
+    raise ValueError(f"rocketmq: unknown option {name}{near(name, options)}; {takes}")
+
+
+def _options_of(use: Use) -> list[str]:
+    """Return the names of the options for this use; `paths` is set by Spark."""
+    if use == "write":
+        return ["path", *_TO_STORE]
+    other = {"paths", *_TO_STORE}
+    other |= {"filterPushdown", "endingOffsets", "partial"} if use == "stream" else _OF_STREAM.keys() - {"startingOffsets"}
+    options = [name for name in _NAMES.values() if name not in other]
+    return [*options, f"{_STORAGE}NAME"] if use == "read" else options
 
 
 def _paths(values: Mapping[str, str]) -> tuple[str, ...]:

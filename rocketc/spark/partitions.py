@@ -19,6 +19,7 @@ from rocketc.jobs.counts import count
 from rocketc.read._filter import Filter
 from rocketc.read.parallel import processors
 from rocketc.read.scan import MISSING_FILE, open_walker, scan
+from rocketc.spark.worker_python import check_worker_python
 
 MAX_BYTES = 256 << 20
 _LEAST_BYTES = 4 << 20  # the least size of a part, unless min_partitions asks for more parts
@@ -46,8 +47,10 @@ def splits(
     storage_options  as in rocketc.scan(); splits do not contain them: give them also to the function that decodes
     partial    as in rocketc.scan(): do not raise CorruptRecordError if a file is missing between two others
     For every max_bytes, the splits together contain each record and each damaged range once. A task searches for the
-    first record of its split and does not read bytes before it. Raises StoreIOError as rocketc.scan() does.
+    first record of its split and does not read bytes before it. Raises StoreIOError as rocketc.scan() does, and
+    ImportError if the workers of a local session run a Python without rocketc.
     """
+    check_worker_python()
     if max_bytes < 1:
         raise ValueError(f"max_bytes={max_bytes}: at least 1")
     out = []

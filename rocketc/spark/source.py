@@ -19,7 +19,8 @@ from rocketc.spark.partition_reader import read_parts
 from rocketc.spark.partitions import absolute, plan, prune, with_lost
 from rocketc.spark.schema import DAMAGE, FIELDS, KAFKA, SCHEMA
 from rocketc.spark.sink import RocketmqWriter
-from rocketc.spark.worker import FastStartup
+from rocketc.spark.worker import FastStartup, in_write
+from rocketc.spark.worker_python import check_worker_python
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,11 +38,16 @@ class RocketmqSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """Return the name for format(). spark.dataSource.register() calls this in the driver.
+
+        Raises ImportError if the workers of a local session run a Python without rocketc.
+        """
+        check_worker_python()
         return "rocketmq"
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._asked = parse_options(options)
+        self._asked = parse_options(options, writing=in_write())
 
     def schema(self) -> StructType:
         """Return the schema of the rows. Spark calls this at load() if the user does not give a schema.
@@ -60,32 +66,23 @@ class RocketmqSource(DataSource):
 
         schema  that of schema(), or that of the user
         """
-        check_use(self._asked, writing=False)
+        check_use(self._asked, "read")
         check_schema(schema, self._asked)
-        for name, value in self._asked.stream.items():
-            if (name, value) != ("startingOffsets", "earliest"):
-                raise ValueError(f"rocketmq: option {name}: only for streams (spark.readStream)")
         if self._asked.pushdown and session_pushes():
             return PushingReader(self._asked, schema)
         return RocketmqReader(self._asked, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> RocketmqWriter:
         """Return the writer of rows with this schema. Errors that are known before a task runs: see sink.py."""
-        check_use(self._asked, writing=True)
+        check_use(self._asked, "write")
         return RocketmqWriter(local_paths(self._asked), self._asked.store, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query; schema: as in reader()."""
         from rocketc.spark.stream import RocketmqStreamReader  # not needed for a batch query
 
-        check_use(self._asked, writing=False)
+        check_use(self._asked, "stream")
         check_schema(schema, self._asked)
-        if self._asked.pushdown:
-            raise ValueError("rocketmq: option filterPushdown: not for streams; use options such as subscribe and tags")
-        if "partial" in self._asked.given:
-            raise ValueError("rocketmq: option partial: not for streams; use failOnDataLoss=false")
-        if "endingOffsets" in self._asked.given:
-            raise ValueError("rocketmq: option endingOffsets: not for streams, which do not end")
         return RocketmqStreamReader(local_paths(self._asked), self._asked, schema.names)
 
 

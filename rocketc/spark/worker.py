@@ -9,6 +9,7 @@ import socket
 import sys
 from typing import Any
 
+_WRITE = "pyspark.sql.worker.write_into_data_source"
 _QUICK = getattr(socket, "TCP_QUICKACK", None)  # Linux
 
 
@@ -58,5 +59,19 @@ def in_worker() -> bool:
     >>> in_worker()
     False
     """
+    return _main() in ("pyspark.daemon", "pyspark.worker")
+
+
+def in_write() -> bool:
+    """Whether this is the process in which Spark creates a source in order to write.
+
+    >>> in_write()
+    False
+    """
+    return _main() == _WRITE or _WRITE in sys.modules
+
+
+def _main() -> str | None:
+    """Return the name of the module that this process runs."""
     main = getattr(sys.modules["__main__"], "__spec__", None)
-    return main is not None and main.name in ("pyspark.daemon", "pyspark.worker")
+    return main.name if main is not None else None

@@ -47,6 +47,9 @@ def test_demo_from_another_folder_with_a_blank_in_its_path(tmp_path: Path) -> No
     assert "All 4 ways and the Parquet files agree; 521 flights were canceled." in done.stdout
     assert "UA  United Air Lines         4,637         32     8.3    53.0" in done.stdout
     lines = done.stdout.splitlines()
+    steps = [line for line in lines if line.endswith(" ...")]
+    assert steps[1] == "starting Spark ..." and len(steps) == 6
+    assert lines.index(steps[-1]) < next(n for n, line in enumerate(lines) if line.startswith("departure delay"))
     assert max(len(line) for line in lines if not line.startswith("$")) <= 80
     assert str(tmp_path) not in done.stdout
     table = ds.dataset(here / "flights.parquet", partitioning="hive").to_table()

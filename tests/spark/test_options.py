@@ -25,16 +25,17 @@ from pyspark.sql.types import (
 
 import rocketc
 from rocketc.spark import SCHEMA, schema
-from rocketc.spark.options import Options, parse_options
+from rocketc.spark.options import Options, Use, check_use, parse_options
 from rocketc.spark.source import RocketmqSource, check_schema
 
 W = (None, None)  # the whole queue
-OPTIONS = (
+COMMON = (
     "path, columns, includeHeaders, assign, subscribe, subscribePattern, tags, keys, startingTimestamp, "
-    "endingTimestamp, verifyCrc, decompress, partial, endingOffsets, mode, droppedAccumulator, filterPushdown, "
-    "minPartitions, maxBytesPerPartition, mappedFileSizeCommitLog, startingOffsets, maxBytesPerTrigger, "
-    "maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss, storage.NAME"
+    "endingTimestamp, verifyCrc, decompress, "
 )
+OF_STREAM = "maxBytesPerTrigger, maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss"
+PLAN = "minPartitions, maxBytesPerPartition, startingOffsets"
+OF_READ = f"{COMMON}partial, endingOffsets, mode, droppedAccumulator, filterPushdown, {PLAN}, storage.NAME"
 
 
 def scan_of(**given: str) -> dict[str, Any]:
@@ -214,10 +215,54 @@ def test_contradictions() -> None:
         ("ending_timestamp", " (did you mean endingTimestamp?)"),
     ],
 )
-def test_an_unknown_option_is_reported_with_all_known_ones(name: str, hint: str) -> None:
+def test_an_unknown_option_is_reported_with_those_of_a_read(name: str, hint: str) -> None:
     with pytest.raises(ValueError) as caught:
         scan_of(**{name: "x"})
-    assert str(caught.value) == f"rocketmq: unknown option {name}{hint}; the options are {OPTIONS}"
+    takes = f"a read takes {OF_READ}; a stream also takes {OF_STREAM}"
+    assert str(caught.value) == f"rocketmq: unknown option {name}{hint}; {takes}"
+
+
+def test_an_unknown_option_of_a_write_is_reported_with_those_of_a_write() -> None:
+    for name, hint in (("mappedFileSize", " (did you mean mappedFileSizeCommitLog?)"), ("subscibe", "")):
+        with pytest.raises(ValueError) as caught:
+            parse_options({"path": "store", name: "x"}, writing=True)
+        takes = "a write takes path, mappedFileSizeCommitLog"
+        assert str(caught.value) == f"rocketmq: unknown option {name}{hint}; {takes}"
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "value", "error"),
+    [
+        ("write", "subscribe", "a", "subscribe is for reading"),
+        ("read", "mappedFileSizeCommitLog", "1g", "mappedFileSizeCommitLog is for writing"),
+        ("read", "failOnDataLoss", "true", "failOnDataLoss: only for streams (spark.readStream)"),
+        ("stream", "filterPushdown", "true", "filterPushdown: not for streams; use options such as subscribe and tags"),
+        ("stream", "endingOffsets", "latest", "endingOffsets: not for streams, which do not end"),
+    ],
+)
+def test_an_option_of_another_use_is_reported_with_those_of_this_one(
+    use: Use, name: str, value: str, error: str
+) -> None:
+    takes = {
+        "read": OF_READ,
+        "stream": f"{COMMON}mode, droppedAccumulator, {PLAN}, {OF_STREAM}",
+        "write": "path, mappedFileSizeCommitLog",
+    }
+    with pytest.raises(ValueError) as caught:
+        check_use(parse_options({"path": "store", name: value}), use)
+    assert str(caught.value) == f"rocketmq: option {error}; a {use} takes {takes[use]}"
+
+
+@pytest.mark.parametrize(
+    ("use", "given"),
+    [
+        ("write", {"mappedFileSizeCommitLog": "1g"}),
+        ("read", {"startingOffsets": "earliest", "filterPushdown": "true", "storage.key": "x"}),
+        ("stream", {"startingOffsets": "latest", "filterPushdown": "false", "maxFilesPerTrigger": "1"}),
+    ],
+)
+def test_options_of_this_use_are_accepted(use: Use, given: Mapping[str, str]) -> None:
+    check_use(parse_options({"path": "store", **given}, writing=use == "write"), use)
 
 
 @pytest.mark.parametrize(

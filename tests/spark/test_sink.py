@@ -133,6 +133,8 @@ def test_wrong_columns_and_options_fail_before_a_task_runs(spark: Any, filled: P
     for mode in ("errorifexists", "ignore"):  # Spark itself reports these
         with pytest.raises(Exception, match='use either the "Append" or "Overwrite" mode'):
             write(rows, filled, mode)
+    with pytest.raises(Exception, match="unknown option subscibe; a write takes path, mappedFileSizeCommitLog\n"):
+        write(rows, filled, subscibe="t")
     assert is_sound(filled, 20)
 
 

@@ -138,6 +138,7 @@ class Site:
             return f"[{shown}]({there}{mark}{anchor})"
 
         markdown = re.sub(r"^<!--.*?-->\n?", "", markdown, flags=re.M | re.S)  # marks for the tests
+        markdown = outside_code(markdown, lambda text: re.sub(r"<!--.*?-->", "", text, flags=re.S))  # rows of figures
         markdown = re.sub(r"^```python\n(?=>>>)", "```pycon\n", markdown, flags=re.M)
         markdown = outside_code(markdown, lambda text: LINK.sub(relinked, text))
         return drawings.drawn(markdown)

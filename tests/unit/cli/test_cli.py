@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
 
@@ -219,6 +220,50 @@ def test_a_full_disk_is_reported(log, unbuffered):
     with open("/dev/full", "wb") as full:
         done = rocketc("cat", log.folder, stdout=full, env={"PYTHONUNBUFFERED": unbuffered})
     assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: No space left on device\n")
+
+
+@pytest.mark.parametrize("args", [["--help"], ["cat", "--help"], ["--version"], []])
+def test_a_full_disk_is_reported_by_the_help_too(args):
+    with open("/dev/full", "wb") as full:
+        done = rocketc(*args, stdout=full)
+    assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: No space left on device\n")
+
+
+@pytest.mark.parametrize("module", ["logging", "click", "rocketc.cli.output"])
+def test_ctrl_c_while_modules_are_loaded_causes_no_traceback(tmp_path, module):
+    """The signal arrives when this module is imported: logging by the package itself, click by its command line."""
+    code = f"""if True:
+        import os, signal, sys
+        class Finder:
+            def find_spec(name, *more):
+                if name == {module!r}:
+                    os.kill(os.getpid(), signal.SIGINT)
+        for name in ("logging", "click"):
+            sys.modules.pop(name, None)
+        sys.meta_path.insert(0, Finder)
+        sys.argv = ["rocketc", "info", "nowhere"]
+        from rocketc_command import main
+        main()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=60
+    )
+    assert done.returncode in (130, -signal.SIGINT)
+    assert done.stderr.strip() == "" and done.stdout == ""
+
+
+def test_an_ignored_ctrl_c_stays_ignored():
+    code = """if True:
+        import rocketc_command, signal, sys
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        sys.argv = ["rocketc"]
+        try:
+            rocketc_command.main()
+        except SystemExit:
+            print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60)
+    assert done.stdout.endswith("True\n") and done.stderr == ""
 
 
 def test_a_closed_stream_causes_no_traceback(log, golden):

@@ -77,10 +77,20 @@ def test_damage_is_reported_and_makes_the_exit_code_1(call, golden, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["x.csv", "x.parquet"]
 
 
-def test_nothing_to_read_is_an_empty_table_and_exit_code_1(call, tmp_path):
-    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+def test_spark_without_pyspark(store, tmp_path):
+    code = "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None; from rocketc.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "export", str(store), "-o", "lake", "--engine", "spark"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "rocketc: rocketc.spark needs pyspark: pip install 'rocketc[spark]'\n"
+
+
+def test_an_empty_store_is_an_empty_table(call, tmp_path):
+    library.open(tmp_path / "store").close()
     code, out, err = call("store", "-o", "x.parquet")
-    assert (code, out) == (1, "") and "nothing to read: store" in err
+    assert (code, out) == (0, "")
+    assert err.startswith("rocketc: 0 messages written to x.parquet: ") and err.endswith("; the log is empty\n")
+    assert call("store", "-o", "x.parquet", "--force")[0] == 0
     assert pq.read_table(tmp_path / "x.parquet").schema == pa.schema(library.decode(b""))
 
 

@@ -78,8 +78,10 @@ def test_a_store_that_is_open(call, store):
 
 
 def test_a_missing_store(call, tmp_path):
-    assert call("nowhere") == (1, "", "rocketc: nowhere: no commit log to rebuild from\n")
+    assert call("nowhere") == (1, "", "rocketc: nowhere: No such file or directory\n")
     assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "empty").mkdir()
+    assert call("empty") == (1, "", "rocketc: empty: no commit log to rebuild from\n")
 
 
 def test_a_commit_log_is_not_a_store(call, run_here, store):

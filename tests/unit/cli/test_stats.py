@@ -292,8 +292,8 @@ def test_bars(golden, stats):
 127.0.0.1:39314┤███████████████████████████████████████████████ 536.8 KiB  69.1%
 127.0.0.1:39332┤████████ 87.0 KiB  11.2%
 127.0.0.1:39316┤███████ 79.0 KiB  10.2%
-127.0.0.1:39340┤█████ 48.9 KiB  6.3%
-127.0.0.1:39352┤███ 24.3 KiB  3.1%
+127.0.0.1:39340┤████ 48.9 KiB  6.3%
+127.0.0.1:39352┤██ 24.3 KiB  3.1%
 127.0.0.1:20931┤█ 786 B  <0.1%
                └┬────────────────┬─────────────────┬────────────────────────────
                 0             200 KiB           400 KiB
@@ -387,7 +387,19 @@ def test_times_far_apart_and_no_times(stats, tmp_path):
     assert (code, text) == (0, "no message has a valid time\n")
 
 
-@pytest.mark.parametrize("columns", [60, 80, 133])
+@pytest.mark.parametrize("columns", [20, 21, 30, 39, 40, 41, 42, 50, 60, 80, 133])
+def test_a_bar_ends_one_blank_before_its_text(golden, stats, monkeypatch, columns):
+    """On a narrow terminal the share is left out."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    _, text, _ = stats(golden("flights-2013-01").path, "--by", "tag", "--plot", "--top", "5")
+    sizes = ["2.4 MiB  17.2%", "2.3 MiB  16.4%", "2.2 MiB  15.5%", "1.9 MiB  13.7%", "1.4 MiB  10.4%", "3.8 MiB  27.0%"]
+    bars = re.findall(r"┤█+ (.*)", text)
+    assert bars == [size if columns >= 39 else size.partition("  ")[0] for size in sizes]
+    longest = max((line for line in text.splitlines() if "█" in line), key=len)
+    assert "(oth" in longest and len(longest) == columns
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 133])
 @pytest.mark.parametrize("by", ["topic", "key", "topic,second", "second", "size,host", "key,day"])
 def test_bar_charts_fit_the_terminal(golden, stats, monkeypatch, columns, by):
     monkeypatch.setenv("COLUMNS", str(columns))
