@@ -23,7 +23,7 @@ from rocketc.derived._consume_queue_units cimport (
 )
 from rocketc.derived._queue_loader cimport QueueLoader, check_queue, name_of
 from rocketc.derived._queue_table cimport key_of
-from rocketc.files._append_file cimport file_shutdown
+from rocketc.files._append_file cimport RC_OS_PAGE_BYTES, file_free_rest, file_shutdown
 from rocketc.files._file_queue cimport queue_start, queue_unmap
 from rocketc.format._queue_units cimport Unit, is_blank, is_valid
 from rocketc.log._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
@@ -258,6 +258,19 @@ cdef class ConsumeQueues(QueueLoader):
                 queue_unmap(&q.ext.files, 1)
             i += 1
             q = self.nth(i)
+
+    def free_rest(self):
+        """Free the disk space after the last unit of each queue. No more units are put, and all are durable."""
+        cdef ConsumeQueue* q
+        cdef int64_t end
+        cdef int i
+        with nogil:
+            for i in range(self._count):
+                q = self._all[i]
+                if q.last != NULL and q.dead == 0 and q.loaded == 0:
+                    end = max(q.units * q.unit_bytes - q.last.start, <int64_t>0)
+                    if end + RC_OS_PAGE_BYTES <= q.last.ready:      # at least one page was made ahead
+                        file_free_rest(q.last, end)
 
     def close(self):
         """Unmap all files; views keep their memory until they are released. Syncs nothing. May be called twice."""
