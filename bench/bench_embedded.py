@@ -5,6 +5,9 @@ synced before it returns). The databases are used as queues in a simple way: key
 ack deletes it; each put and each ack is a commit. Our queue writes its position once a second. After a crash it
 returns messages again that were acked since then; the databases do not. No side loses messages. diskcache does not
 support acks: an entry that it has returned is gone.
+
+The rows "disk use" are KiB on the disk, as `du` counts them: of a queue with few messages, while it is open and after
+it was closed. Their ratio is the peer's KiB over ours.
 """
 
 import sqlite3
@@ -360,7 +363,42 @@ def row(case: str, durability: str, kind: Kind):
         theirs.close()
 
 
+# ---------------------------------------------------------------- disk use
+DISK_PEERS = ("SQLite WAL", "LMDB")
+MESSAGES = {"empty": 0, "1 message": 1, "1,000 messages": 1000, "100,000 messages": 100_000}
+
+
+def kib(folder: Path) -> float:
+    """Return the KiB of a folder on the disk."""
+    return sum(path.lstat().st_blocks for path in (folder, *folder.rglob("*"))) / 2
+
+
+def disk_row(case: str, count: int, kind: Kind):
+    names = {state: f"disk use, {case}, {state}" for state in ("open", "closed")}
+    if not any(bench.wanted(name, kind.name, None) for name in names.values()):
+        return
+    module = optional(bench, kind.module) if kind.module else True
+    if module is None:
+        return
+    found: dict[str, list[float]] = {"open": [], "closed": []}
+    with scratch(bench) as folder:
+        ours, theirs = Ours(folder / "rocketc", False), kind.make(module, folder / "peer", False)
+        for side, name in ((ours, "rocketc"), (theirs, "peer")):
+            for at in range(0, count, AT_ONCE):
+                side.put_many([text(BODY)] * min(AT_ONCE, count - at))
+            found["open"].append(kib(folder / name))
+            side.close()
+            found["closed"].append(kib(folder / name))
+    for state, (mine, yours) in found.items():
+        if bench.wanted(names[state], kind.name, None):
+            bench.show(names[state], kind.name, yours / mine, None, [mine], [yours], "KiB")
+
+
 def main():
+    for case, count in MESSAGES.items():
+        for kind in KINDS:
+            if kind.name in DISK_PEERS:
+                disk_row(case, count, kind)
     recycle_pages(bench, (16 if bench.quick else 64) * MIB)
     for durability in ("process", "power"):
         for case in CASES:

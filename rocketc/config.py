@@ -64,6 +64,14 @@ _SIZES = frozenset(
         "max_filter_message_size",
     }
 )
+# The sizes of files, which a store keeps once it has files: the field, RocketMQ's default.
+ROCKETMQ_SIZES = {
+    "mapped_file_size_commit_log": 1 << 30,
+    "mapped_file_size_consume_queue": 300_000 * CQ_UNIT_BYTES,
+    "mapper_file_size_batch_consume_queue": 300_000 * BCQ_UNIT_BYTES,
+    "max_hash_slot_num": 5_000_000,
+    "max_index_num": 20_000_000,
+}
 _OURS = ("store_host", "check_before_put_message", "prepare", "lock_files_in_memory", "recovery", "hold_readers")
 
 # Keys of broker.conf that are not just their field's name in camel case, and keys of older releases.
@@ -87,6 +95,9 @@ _LOCK = {
 class StoreConfig:
     """The settings of a store that is open for writing: RocketMQ's fields in snake_case, with RocketMQ 5's defaults.
 
+    Only the defaults of the sizes of files are other ones, for a store within an application: a broker's files are 15
+    to 50 times as large. StoreConfig.rocketmq() and from_properties() have RocketMQ's sizes. A store that has files
+    keeps their sizes, unless you name another size.
     Sizes in bytes may be text with a unit, such as "64MiB". Paths are text or None. `store_path_commit_log` and
     `read_only_commit_log_store_paths` may be a comma-separated list.
 
@@ -98,7 +109,7 @@ class StoreConfig:
 
     Files of the commit log:
 
-    mapped_file_size_commit_log = 1073741824       bytes of each file; cannot change later
+    mapped_file_size_commit_log = 67108864         bytes of each file; cannot change later. RocketMQ's is 1073741824
     warm_maped_file_enable = False                 touch each page of a new file before it is written to
     flush_least_pages_when_warm_maped_file = 4096  pages touched between two flushes with SYNC_FLUSH
     data_read_ahead_enable = True                  False: tell the kernel that files are read in random order
@@ -157,8 +168,10 @@ class StoreConfig:
 
     Consume queues, and following the log:
 
-    mapped_file_size_consume_queue = 6000000           bytes of a file; rounded up to whole units of 20 bytes
-    mapper_file_size_batch_consume_queue = 13800000    bytes of a batch queue's file; units of 46 bytes
+    mapped_file_size_consume_queue = 400000            bytes of a file; rounded up to whole units of 20 bytes.
+                                                       RocketMQ's is 6000000
+    mapper_file_size_batch_consume_queue = 920000      bytes of a batch queue's file; units of 46 bytes. RocketMQ's is
+                                                       13800000
     max_open_consume_queues = 8192                     queues whose files may be mapped at a time; the files of the
                                                        others are read and written with system calls
     flush_interval_consume_queue = 1000                ms between two flushes of queues with enough to flush
@@ -215,8 +228,9 @@ class StoreConfig:
 
     message_index_enable = True   write it
     message_index_safe = False    recover from a point up to which the index, too, is durable
-    max_hash_slot_num = 5000000   hash slots of a file
-    max_index_num = 20000000      keys of a file; a file has 40 + 4 * slots + 20 * keys bytes, at most 2147483647
+    max_hash_slot_num = 100000    hash slots of a file. RocketMQ's is 5000000
+    max_index_num = 400000        keys of a file; a file has 40 + 4 * slots + 20 * keys bytes, at most 2147483647.
+                                  RocketMQ's is 20000000
 
     Consume queue extensions, which keep the store timestamp and a filter's bit map next to the tags code:
 
@@ -239,7 +253,7 @@ class StoreConfig:
     read_only_commit_log_store_paths: str | None = None
     linked_folders: bool = False
 
-    mapped_file_size_commit_log: int = 1 << 30
+    mapped_file_size_commit_log: int = 64 << 20
     warm_maped_file_enable: bool = False
     flush_least_pages_when_warm_maped_file: int = 4096
     data_read_ahead_enable: bool = True
@@ -298,8 +312,8 @@ class StoreConfig:
     auto_create_topic_enable: bool = True
     default_topic_queue_nums: int = 8
 
-    mapped_file_size_consume_queue: int = 6_000_000
-    mapper_file_size_batch_consume_queue: int = 13_800_000
+    mapped_file_size_consume_queue: int = 20_000 * CQ_UNIT_BYTES
+    mapper_file_size_batch_consume_queue: int = 20_000 * BCQ_UNIT_BYTES
     max_open_consume_queues: int = 8192
     flush_interval_consume_queue: int = 1000
     flush_consume_queue_least_pages: int = 2
@@ -321,8 +335,8 @@ class StoreConfig:
 
     message_index_enable: bool = True
     message_index_safe: bool = False
-    max_hash_slot_num: int = 5_000_000
-    max_index_num: int = 20_000_000
+    max_hash_slot_num: int = 100_000
+    max_index_num: int = 400_000
 
     enable_consume_queue_ext: bool = False
     mapped_file_size_consume_queue_ext: int = 48 << 20
@@ -340,6 +354,17 @@ class StoreConfig:
                 f"store_path_commit_log is {self.store_path_commit_log!r}; one of these must not be in "
                 "read_only_commit_log_store_paths"
             )
+
+    @classmethod
+    def rocketmq(cls, **fields: Unpack[ConfigFields]) -> StoreConfig:
+        """Return settings with RocketMQ's sizes of files; `fields` override them, as in StoreConfig().
+
+        >>> config = StoreConfig.rocketmq(flush_disk_type="SYNC_FLUSH")
+        >>> config.mapped_file_size_commit_log, config.max_index_num, config.flush
+        (1073741824, 20000000, 'sync')
+        """
+        given: dict[str, Any] = {**ROCKETMQ_SIZES, **fields}
+        return cls(**given)
 
     @classmethod
     def of(
@@ -379,7 +404,7 @@ class StoreConfig:
 
     @classmethod
     def from_properties(cls, source: str | os.PathLike[str] | TextIO) -> StoreConfig:
-        """Read the fields that a broker's broker.conf sets; all other fields keep their defaults.
+        """Read the fields that a broker's broker.conf sets; all other fields are those of StoreConfig.rocketmq().
 
         source  path of the file, or an open text file, in the format of Java's properties: comments; `=`, `:` or a
                 blank after the key; a backslash at the end of a line continues it; escapes. A file is read as
@@ -403,7 +428,7 @@ class StoreConfig:
         try:
             found = dict(properties(text))
             fields, unused = _fields(found)
-            made = cls(**fields)
+            made = cls.rocketmq(**fields)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
         if unused:
@@ -477,6 +502,26 @@ def _camel(name: str) -> str:
 
 # broker.conf's key -> the field
 _FIELD_OF_KEY = {_KEYS.get(name, _camel(name)): name for name in _DEFAULTS if name not in _OURS}
+
+
+def named_sizes(config: StoreConfig) -> frozenset[str]:
+    """Return the fields of sizes of files whose values are neither the default nor RocketMQ's: the caller chose them.
+
+    >>> named_sizes(StoreConfig(max_hash_slot_num=1000, max_index_num=20_000_000))
+    frozenset({'max_hash_slot_num'})
+    """
+    return frozenset(
+        name for name, theirs in ROCKETMQ_SIZES.items() if getattr(config, name) not in (_DEFAULTS[name], theirs)
+    )
+
+
+def broker_conf(config: StoreConfig, names: Iterable[str]) -> dict[str, Any]:
+    """Return fields of the settings under the keys of broker.conf.
+
+    >>> broker_conf(StoreConfig(), ["max_index_num"])
+    {'maxIndexNum': 400000}
+    """
+    return {_KEYS.get(name, _camel(name)): getattr(config, name) for name in names}
 
 
 def refuse_unknown(function: str, names: Iterable[str], others: Iterable[str]) -> None:

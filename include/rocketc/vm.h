@@ -10,12 +10,16 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#if defined(__linux__)
+#include <sys/vfs.h>
+#endif
 #include <unistd.h>
 
 #include "atomic.h"
 
 enum {
     RC_LARGE_BYTES = 4 << 20, /* private memory of this size requests large pages */
+    RC_TMPFS = 0x01021994,    /* f_type of a file system in memory */
 };
 
 /* Map the first len bytes (> 0) of fd for reading. The caller unmaps *base, and may close fd before. */
@@ -245,6 +249,53 @@ static inline int rc_open_file(const char *path, int flags)
     (void)close(fd);
     errno = rc;
     return -1;
+}
+
+/* Free the disk space of [from, to) of fd: its whole pages, which must contain zeros. `to` may be the length of the file.
+ * The length stays, and so does the modification time: the content does not change. A hint: failure is not an error.
+ * Nothing is freed on tmpfs: there, reading a hole takes memory, and fails if there is none. */
+static inline void rc_free_space(int fd, int64_t from, int64_t to)
+{
+#if defined(__linux__) && defined(FALLOC_FL_PUNCH_HOLE)
+    int64_t page = (int64_t)sysconf(_SC_PAGESIZE), whole = (from + page - 1) / page * page;
+    struct stat before;
+    struct statfs system;
+    if (fstat(fd, &before) != 0 || fstatfs(fd, &system) != 0 || system.f_type == RC_TMPFS)
+        return;
+    to = to >= (int64_t)before.st_size ? (to + page - 1) / page * page : to / page * page;
+    if (whole < to && fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)whole, (off_t)(to - whole)) == 0) {
+        struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, before.st_mtim};
+        (void)futimens(fd, times);
+    }
+#else
+    (void)fd;
+    (void)from;
+    (void)to;
+#endif
+}
+
+/* Free the disk space of the pages in [from, to) of fd that were never written; see rc_free_space(). */
+static inline void rc_free_unwritten(int fd, int64_t from, int64_t to)
+{
+#if defined(SEEK_DATA)
+    while (from < to) {
+        int64_t data = (int64_t)lseek(fd, (off_t)from, SEEK_DATA), hole;
+        if (data < 0 && errno != ENXIO)
+            return;
+        if (data < 0 || data > to)
+            data = to;
+        if (data > from)
+            rc_free_space(fd, from, data);
+        hole = data < to ? (int64_t)lseek(fd, (off_t)data, SEEK_HOLE) : to;
+        if (hole <= data)
+            return;
+        from = hole;
+    }
+#else
+    (void)fd;
+    (void)from;
+    (void)to;
+#endif
 }
 
 /* Open a new file without a name for writing; the caller closes *fd. rc_name_file gives it its name. So other

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: int | None) -> int:
     """Show what a store, a commit log folder or a log file holds: files, offsets, times, damage, and how it was closed.
 
+    `sizes` are lines for broker.conf: RocketMQ opens the store only with these sizes of files.
+
     It reads the first record of each file, and the whole last file; `rocketc verify` checks every record. The exit code
     is 1 if something is damaged or missing, or if there is nothing to read.
 
@@ -73,6 +75,8 @@ def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
         least = "at least " if found.consumeQueues.get("incomplete") else ""
         yield "queues", f"{least}{many(queues, 'queue')} of {many(topics, 'topic')}, {index}", ""
     yield from section("not read", some(found.unreadable, every, str))
+    if found.brokerConf is not None:
+        yield from section("sizes", [conf_line(*line) for line in found.brokerConf.items()], style="")
     if found.cut is not None and found.cut["files"]:
         kept = f"{show_size(found.cut['bytes'])} in {many(found.cut['files'], 'file')}"
         yield "cut", f"{kept} that a recovery cut off the log: `rocketc cat {os.path.join(found.path, 'cut')}`", ""
@@ -81,6 +85,15 @@ def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
     if (last := found.had_messages_until) is not None:
         damage.append(f"the end of the log is missing: the checkpoint has messages until {show_time(last)}")
     yield from section("damage", damage, _checked_text(found))
+
+
+def conf_line(key: str, value: object) -> str:
+    """Return a line of broker.conf.
+
+    >>> conf_line("enableConsumeQueueExt", True)
+    'enableConsumeQueueExt=true'
+    """
+    return f"{key}={str(value).lower() if isinstance(value, bool) else value}"
 
 
 def _checked_text(found: Inventory) -> str:

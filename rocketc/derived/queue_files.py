@@ -9,14 +9,14 @@ import os
 import stat
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from rocketc._layout import BCQ_UNIT_BYTES, CQ_PRE_BLANK_SIZE, CQ_UNIT_BYTES, INDEX_END_PHY_OFFSET_AT, LMQ_PREFIX
-from rocketc.config import StoreConfig
+from rocketc.config import ROCKETMQ_SIZES, StoreConfig
 from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._index_reader import IndexFile
 from rocketc.derived._key_index import KeyIndex
@@ -222,18 +222,21 @@ def _number(path: str, pos: int) -> int | None:
 _LEAST_EXT, _MOST = 64, (1 << 31) - 1  # bytes of a file of extensions, of any file
 
 
-def detect_file_sizes(root: str, config: StoreConfig) -> StoreConfig:
-    """Return settings with the sizes of most existing files of queues and index. Without files, a size is not changed.
+def detect_file_sizes(root: str, config: StoreConfig, most: int | None = None) -> StoreConfig:
+    """Return settings with the sizes of most existing files of queues and index; others as presume_sizes() finds them.
+
+    most  the number of queue files to look at; None: all
 
     >>> import tempfile
     >>> detect_file_sizes(tempfile.mkdtemp(), StoreConfig()).max_index_num
-    20000000
+    400000
     """
     found: dict[str, Counter[int]] = {kind: Counter() for kind in QUEUE_FOLDERS}
     for kind, sizes in found.items():
         unit = UNIT_BYTES.get(kind, 1)
         least = UNIT_BYTES.get(kind, _LEAST_EXT)
-        sizes.update(size for _, size in files_below(root, kind) if least <= size <= _MOST and size % unit == 0)
+        files = islice(files_below(root, kind), most)
+        sizes.update(size for _, size in files if least <= size <= _MOST and size % unit == 0)
     queue, ext, batch = (
         _most_common(found[kind]) for kind in ("consumequeue", "consumequeue_ext", "batchconsumequeue")
     )
@@ -253,7 +256,59 @@ def detect_file_sizes(root: str, config: StoreConfig) -> StoreConfig:
     if shapes:
         (slots, units), _ = shapes.most_common(1)[0]
         config = config.replace(max_hash_slot_num=slots, max_index_num=units)
-    return config
+    return presume_sizes(root, config)
+
+
+def presume_sizes(root: str, config: StoreConfig, named: Collection[str] = ()) -> StoreConfig:
+    """Return settings with RocketMQ's size for each kind of file that is missing from a store with RocketMQ's sizes.
+
+    So a broker can open the store again with its own settings, also after a rebuild of all queues and the index.
+    named  fields that are not changed; neither are those that do not have the default
+
+    >>> import pathlib, tempfile
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> (root / "index").mkdir(), (root / "consumequeue/orders/0").mkdir(parents=True)
+    (None, None)
+    >>> _ = (root / "consumequeue/orders/0/00000000000000000000").write_bytes(bytes(6_000_000))
+    >>> presume_sizes(str(root), StoreConfig()).max_index_num
+    20000000
+    """
+    small = StoreConfig()
+    queue, batch = (_some_size(os.path.join(root, kind), 2) for kind in UNIT_BYTES)
+    log = next(filter(None, (_some_size(folder, 0) for folder in config.log_paths(root))), 0)
+    index = _some_size(os.path.join(root, "index"), 0)
+    if queue in (small.mapped_file_size_consume_queue, ROCKETMQ_SIZES["mapped_file_size_consume_queue"]):
+        theirs = queue == ROCKETMQ_SIZES["mapped_file_size_consume_queue"]
+    else:  # queues of other sizes, or none: their writer is known by the log
+        theirs = log == ROCKETMQ_SIZES["mapped_file_size_commit_log"]
+        theirs = theirs or (not queue and log not in (0, small.mapped_file_size_commit_log))
+    if not theirs:
+        return config
+    missing = {
+        "mapped_file_size_consume_queue": not queue,
+        "mapper_file_size_batch_consume_queue": not batch,
+        "max_hash_slot_num": not index,
+        "max_index_num": not index,
+    }
+    sizes: dict[str, Any] = {
+        name: ROCKETMQ_SIZES[name]
+        for name, is_missing in missing.items()
+        if is_missing and name not in named and getattr(config, name) == getattr(small, name)
+    }
+    return config.replace(**sizes)
+
+
+def _some_size(folder: str, depth: int) -> int:
+    """Return the size of some file whose name is a number, `depth` folders below a folder; 0 if there is none."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if depth:
+                size = _some_size(entry.path, depth - 1) if entry.is_dir() else 0
+            else:
+                size = entry.stat().st_size if entry.name.isdecimal() and entry.is_file() else 0
+            if size:
+                return size
+    return 0
 
 
 def _most_common(sizes: Counter[int]) -> int:

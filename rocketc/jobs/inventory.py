@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any
 
-from rocketc.derived.queue_files import UNIT_BYTES
+from rocketc.config import ROCKETMQ_SIZES, StoreConfig, broker_conf
+from rocketc.derived.queue_files import UNIT_BYTES, detect_file_sizes, files_below
 from rocketc.errors import RocketcError
 from rocketc.files import _checkpoint
 from rocketc.files._mapped_file import MappedFile
@@ -25,6 +26,7 @@ from rocketc.read._message import Message
 from rocketc.read._reader import Reader
 from rocketc.read._walk import Walker
 from rocketc.read.scan import Damage
+from rocketc.store.opening import with_detected_file_size
 
 CHECKPOINT_FIELDS = (
     "physicMsgTimestamp",
@@ -34,6 +36,7 @@ CHECKPOINT_FIELDS = (
     "confirmPhyOffset",
 )
 _INDEX_NAME = re.compile(r"[0-9]{17}")
+_LOOKED_AT = 1000  # queue files whose sizes are compared
 _PROGRESS_EVERY = 1 << 16  # messages between two progress reports
 
 
@@ -96,6 +99,7 @@ class Inventory:
     indexFiles: int | None = None
     cut: dict[str, int] | None = None
     unreadable: list[str] = field(default_factory=list)
+    brokerConf: dict[str, Any] | None = None  # sizes of files that a broker must have in its broker.conf
 
     @property
     def is_empty(self) -> bool:
@@ -270,8 +274,21 @@ def _survey_root(root: str, out: Inventory) -> None:
     if os.path.isdir(index):
         names = [entry.name for entry in _entries(index, bad)]
         out.indexFiles = sum(_INDEX_NAME.fullmatch(name) is not None for name in names) if len(bad) == before else None
+    with suppress(RocketcError):
+        out.brokerConf = _broker_conf(root)
     kept = _files(os.path.join(root, "cut"), bad)
     out.cut = {"files": len(kept), "bytes": sum(entry.stat().st_size for entry in kept)}
+
+
+def _broker_conf(root: str) -> dict[str, Any]:
+    """Return the lines of broker.conf with which a broker opens the store: it refuses files of other sizes."""
+    config = with_detected_file_size(root, detect_file_sizes(root, StoreConfig(), _LOOKED_AT))
+    names = [*ROCKETMQ_SIZES]
+    if not any(files_below(root, "batchconsumequeue")):
+        names.remove("mapper_file_size_batch_consume_queue")
+    if config.enable_consume_queue_ext:
+        names += ["enable_consume_queue_ext", "mapped_file_size_consume_queue_ext"]
+    return broker_conf(config, names)
 
 
 def _folders(path: str, unreadable: list[str]) -> list[os.DirEntry[str]]:

@@ -221,7 +221,9 @@ class _Run:
         if index is not None:
             self.index_timestamp = index.flush()
             report.keys = sum(max(header.index_count - 1, 0) for _, header in index.headers())
+            index.free_rest()
             index.close()
+        queues.free_rest()
         queues.close()
         report.files = {os.path.relpath(path, self._work): size for path, size in files_below(self._work)}
         sync_tree(self._work)

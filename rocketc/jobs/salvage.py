@@ -201,11 +201,14 @@ class _Source:
         if len(logs) != 1 or not logs[0].files:
             raise StoreIOError(errno.ENOENT, "found no commit log to salvage, or several", self.path)
         self.log: Log = logs[0]
-        if config is None:
-            self.config = StoreConfig() if self.root is None else detect_file_sizes(self.root, StoreConfig())
-        else:
-            self.config = config
         self.size = self._size() if config is None else config.mapped_file_size_commit_log
+        if config is not None:
+            self.config = config
+        elif self.root is not None:
+            self.config = detect_file_sizes(self.root, StoreConfig())
+        else:
+            small = StoreConfig()
+            self.config = small if self.size == small.mapped_file_size_commit_log else StoreConfig.rocketmq()
 
     def _size(self) -> int:
         """Return the most frequent size of the log's files: the last file may have been cut."""

@@ -10,13 +10,13 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rocketc.config import StoreConfig, refuse_unknown
+from rocketc.config import StoreConfig, named_sizes, refuse_unknown
 from rocketc.config_fields import ConfigFields, Flush, Lock
 from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._index_reader import IndexFile
 from rocketc.derived._key_index import KeyIndex
 from rocketc.derived._reput import ReputService
-from rocketc.derived.queue_files import QUEUE_FOLDERS, index_below, queues_below
+from rocketc.derived.queue_files import QUEUE_FOLDERS, index_below, presume_sizes, queues_below
 from rocketc.errors import RocketcError, StoreIOError
 from rocketc.files import _checkpoint
 from rocketc.files._mapped_file_queue import MappedFileQueue
@@ -74,8 +74,8 @@ def open(
                same bytes; a simulation needs this
     config     a StoreConfig; the other keywords are its fields, and override it
     Damaged records are skipped, all others stay readable. After a crash, a damaged end of the log is cut off and kept;
-    with recovery="java" the log is cut where RocketMQ cuts it. If the settings do not name a file size, an existing log
-    keeps the size of its files.
+    with recovery="java" the log is cut where RocketMQ cuts it. An existing store keeps the sizes of its files, unless
+    the settings name another size than a default.
     `async with rocketc.open(...)` works too: opening blocks the event loop, closing does not.
     Raises StoreLockedError if another process, or this one, has it open; StoreIOError, also if the path is a file;
     StoreFullError; TypeError for an unknown keyword; ValueError for a clock without background=False.
@@ -95,10 +95,12 @@ def open(
     root = os.path.abspath(os.fspath(path))
     _refuse_file(root)
     settings = StoreConfig.of(flush=flush, lock=lock, config=config, **fields)
-    if config is None and "mapped_file_size_commit_log" not in fields:
+    named = fields.keys() | named_sizes(settings)
+    if "mapped_file_size_commit_log" not in named:
         settings = with_detected_file_size(root, settings)
-    if config is None and not fields.keys() & {"max_hash_slot_num", "max_index_num"}:
+    if not named & {"max_hash_slot_num", "max_index_num"}:
         settings = _with_index_found(root, settings)
+    settings = presume_sizes(root, settings, named)
     if settings.duplication_enable:
         raise ValueError("duplication_enable is True; this setting is not supported yet")
     waiters = (PutFuture, EventLoops, Subscriptions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import time
 import warnings
@@ -27,8 +26,6 @@ from rocketc.workqueue.offsets import GroupOffsets, is_mine
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self, Unpack
-
-FILE_BYTES = 64 << 20  # size of the log files of a new store; disk space is allocated in whole files
 
 _open: weakref.WeakSet[Queue] = weakref.WeakSet()
 
@@ -59,8 +56,7 @@ class Queue(Consumer):
     delete_acked        True: delete log files when no group needs them any more; False: only clean() of the store
                         deletes files
     lock                the put lock, as in rocketc.open()
-    config              a StoreConfig; the other keywords are its fields, and override it. Without it the log files of a
-                        new queue have 64 MiB
+    config              a StoreConfig; the other keywords are its fields, and override it
     Raises the errors of rocketc.open(), and IllegalMessageError for
     invalid names.
 
@@ -97,8 +93,6 @@ class Queue(Consumer):
         if not fields.get("background", True):
             raise ValueError("background is False; a Queue needs background threads")
         refuse_unknown("Queue()", fields, (*(Queue.__init__.__kwdefaults__ or ()), "background"))
-        if config is None and not os.path.isdir(os.path.join(os.fspath(path), "commitlog")):
-            fields.setdefault("mapped_file_size_commit_log", FILE_BYTES)
         store = open_store(path, flush=flush, lock=lock, config=config, **fields)
         try:
             positions = GroupOffsets(store, position_interval, delete_acked)

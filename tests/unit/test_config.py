@@ -103,7 +103,14 @@ OURS = {
     "linked_folders": False,
 }
 TEXTS = {"flush_disk_type": "SYNC_FLUSH", "broker_role": "SLAVE", "delete_when": "2;14"}
-DEFAULTS = {name: default for _, name, default in ROCKETMQ} | OURS
+SMALL = {  # the sizes of an embedded store's files
+    "mapped_file_size_commit_log": 67108864,
+    "mapped_file_size_consume_queue": 400_000,
+    "mapper_file_size_batch_consume_queue": 920_000,
+    "max_hash_slot_num": 100_000,
+    "max_index_num": 400_000,
+}
+DEFAULTS = {name: default for _, name, default in ROCKETMQ} | OURS | SMALL
 NUMBERS = sorted(name for name, default in DEFAULTS.items() if type(default) is int)
 SWITCHES = sorted(name for name, default in DEFAULTS.items() if type(default) is bool)
 SIZES = sorted(name for name in DEFAULTS if re.search("size|bytes", name) and name != "transient_store_pool_size")
@@ -123,6 +130,8 @@ def conf(text: str) -> StoreConfig:
 
 def test_defaults():
     assert dataclasses.asdict(StoreConfig()) == DEFAULTS
+    assert dataclasses.asdict(StoreConfig.rocketmq()) == {name: default for _, name, default in ROCKETMQ} | OURS
+    assert conf("") == StoreConfig.rocketmq()
 
 
 def test_the_keywords_for_type_checkers_are_the_fields():
@@ -155,7 +164,7 @@ def test_every_key_of_broker_conf(key, name, default):
         text = meant = TEXTS.get(name, "/disk1/store")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert conf(f"{key}={text}") == StoreConfig(**{name: meant})
+        assert conf(f"{key}={text}") == StoreConfig.rocketmq(**{name: meant})
 
 
 # Refused values
@@ -400,7 +409,7 @@ def test_a_whole_broker_conf(tmp_path):
     path.write_text(BROKER_CONF)
     with pytest.warns(UserWarning) as told:
         made = StoreConfig.from_properties(path)
-    assert made == StoreConfig(
+    assert made == StoreConfig.rocketmq(
         store_host=("192.168.1.10", 20911),
         flush_disk_type="SYNC_FLUSH",
         store_path_root_dir="/data/rocketmq/store",

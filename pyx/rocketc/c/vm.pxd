@@ -23,6 +23,8 @@ cdef extern from "rocketc/vm.h" nogil:
     int rc_clear_from(int fd, int64_t pos, int64_t size) noexcept
     int64_t rc_data_end(int fd) noexcept
     int rc_open_file(const char* path, int flags) noexcept
+    void rc_free_space(int fd, int64_t start, int64_t stop) noexcept
+    void rc_free_unwritten(int fd, int64_t start, int64_t stop) noexcept
     int rc_new_file(const char* folder, const char* path, int* fd) noexcept
     int rc_name_file(int fd, const char* path) noexcept
     int rc_map_write(int fd, size_t len, uint8_t** base) noexcept

@@ -22,7 +22,9 @@ from rocketc.derived._consume_queue cimport correct_min, cq_begin, cq_delete_exp
 from rocketc.derived._consume_queue_units cimport (
     cq_min_offset, cq_read, cq_tags_code, drop_files, last_of, units_before,
 )
-from rocketc.derived._queue_files cimport ConsumeQueue, QueueShared, files_close_all, is_idle, wait_for_flush
+from rocketc.derived._queue_files cimport (
+    ConsumeQueue, QueueShared, files_close_all, files_free_rest, is_idle, wait_for_flush,
+)
 from rocketc.derived._queue_loader cimport QueueLoader, check_queue, name_of
 from rocketc.derived._queue_table cimport key_of
 from rocketc.files._append_file cimport RC_OS_PAGE_BYTES, file_shutdown
@@ -316,6 +318,11 @@ cdef class ConsumeQueues(QueueLoader):
                     count += 1
             end = max(end, at)
         return count, end
+
+    def free_rest(self):
+        """Free the disk space after the last unit of each open queue. No more units are put, and all are durable."""
+        with nogil:
+            files_free_rest(self._shared)
 
     def close(self):
         """Unmap all files; views keep their memory until they are released. Syncs nothing. May be called twice."""

@@ -20,8 +20,8 @@ from rocketc.c.service cimport pthread_mutex_lock, pthread_mutex_unlock
 from rocketc.c.status cimport RC_BAD_CHAIN, RC_OK
 from rocketc.derived._index_file_queue cimport IndexCursor, IndexFileQueue, index_cursor, key_hash, record_hashes
 from rocketc.derived._mapped_index_file cimport (
-    IndexUnit, MappedIndexFile, part_begin, part_check, part_free, part_get, part_is_full, part_map, part_new,
-    part_read_header, part_search, part_unmap, time_diff, unit_times,
+    IndexUnit, MappedIndexFile, part_begin, part_check, part_free, part_free_rest, part_get, part_is_full,
+    part_map, part_new, part_read_header, part_search, part_unmap, time_diff, unit_times,
 )
 
 from rocketc.derived._index_reader import IndexFile
@@ -413,6 +413,12 @@ cdef class KeyIndex(IndexFileQueue):
         self._unread = -1
         self._full_timestamp = 0
         self._destroy_from(-1)
+
+    def free_rest(self):
+        """Free the disk space of the last file that was never written. No more units are put, and all are durable."""
+        if self._last != NULL:
+            with nogil:
+                part_free_rest(self._last)
 
     def close(self):
         """Unmap the files. No other thread may put. Syncs nothing: call flush() before. May be called twice."""

@@ -50,6 +50,7 @@ cdef int part_search(
 ) noexcept nogil
 cdef int part_check(MappedIndexFile* p, int64_t* damage) noexcept nogil
 cdef int part_sync(MappedIndexFile* p) noexcept nogil
+cdef void part_free_rest(MappedIndexFile* p) noexcept nogil
 cdef int32_t time_diff(int64_t begin_timestamp, int64_t store_timestamp) noexcept nogil
 cdef void unit_times(
     int64_t begin_timestamp, int64_t number, int32_t diff, int64_t* least, int64_t* most,

@@ -27,8 +27,9 @@ from rocketc.c.layout cimport (
 from rocketc.c.points cimport rc_point
 from rocketc.c.status cimport RC_BAD_ARGUMENT, RC_BAD_CHAIN, RC_FILE_CUT, RC_NO_ROOM, RC_OK
 from rocketc.c.vm cimport (
-    rc_allocate, rc_allocate_range, rc_guard, rc_map_own, rc_map_random, rc_map_read, rc_map_write, rc_name_file,
-    rc_new_file, rc_open_file, rc_populate, rc_sync_map, rc_unmap, rc_write_zeros,
+    rc_allocate, rc_allocate_range, rc_free_space, rc_free_unwritten, rc_guard, rc_map_own, rc_map_random,
+    rc_map_read, rc_map_write, rc_name_file, rc_new_file, rc_open_file, rc_populate, rc_sync_map, rc_unmap,
+    rc_write_zeros,
 )
 from rocketc.files._guard cimport enter, enter_writing, leave as guard_leave
 
@@ -486,3 +487,16 @@ cdef int part_sync(MappedIndexFile* p) noexcept nogil:
     if rc != RC_OK:
         return rc
     return check_length(p)      # a sync of missing pages succeeds
+
+
+cdef void part_free_rest(MappedIndexFile* p) noexcept nogil:
+    """Free the disk space of slots and units that were never written, when no more units are added and all are durable.
+
+    The last bytes stay, see part_create(). make_room() allocates the space again.
+    """
+    if p.fd < 0 or p.cut != 0:
+        return
+    rc_free_space(p.fd, unit_at(p, p.count), <int64_t>p.size - RC_INDEX_SLOT_BYTES)
+    rc_free_unwritten(p.fd, RC_INDEX_HEADER_BYTES, p.units_at)
+    p.ready = unit_at(p, p.count)
+    p.allocated = False

@@ -112,6 +112,7 @@ cdef void files_release(OpenFiles* files) noexcept nogil
 cdef int files_of_writer(ConsumeQueue* q, bint must, OpenFiles** files) noexcept nogil
 cdef void files_changed(ConsumeQueue* q, OpenFiles* files) noexcept nogil
 cdef void files_free(ConsumeQueue* q) noexcept nogil
+cdef void files_free_rest(QueueShared* s) noexcept nogil
 cdef void files_close_all(QueueShared* s) noexcept nogil
 cdef int files_read(ConsumeQueue* q, OpenFiles* files, int64_t pos, uint8_t* data, int64_t* n) noexcept nogil
 cdef void ext_rest(ConsumeQueue* q) noexcept nogil

@@ -30,7 +30,7 @@ from rocketc.c.service cimport (
 from rocketc.c.layout cimport RC_CQ_UNIT_BYTES
 from rocketc.c.status cimport RC_FILE_CUT, RC_OK
 from rocketc.c.vm cimport rc_name_file, rc_new_file, rc_open_file, rc_sync_file, rc_sync_folder
-from rocketc.files._append_file cimport file_shutdown
+from rocketc.files._append_file cimport RC_OS_PAGE_BYTES, file_free_rest, file_shutdown
 from rocketc.files._file_queue cimport queue_free, queue_init, queue_known, queue_read, queue_unmap
 
 cdef enum:
@@ -326,6 +326,21 @@ cdef void files_free(ConsumeQueue* q) noexcept nogil:
     if q.open != NULL:
         free_files(q.open)
     free(q.counters)
+
+
+cdef void files_free_rest(QueueShared* s) noexcept nogil:
+    """Free the disk space after the last unit of each open queue. No more units are put, and all are durable."""
+    cdef ConsumeQueue* q
+    cdef FileState* f
+    cdef int64_t end
+    cdef int i
+    for i in range(<int>s.count):
+        q = s.ring[i].queue
+        f = s.ring[i].last
+        if f != NULL and q.dead == 0 and (q.opening == NULL or q.opening.loaded == 0):
+            end = max(q.units * q.unit_bytes - f.start, <int64_t>0)
+            if end + RC_OS_PAGE_BYTES <= f.ready:       # at least one page was made ahead
+                file_free_rest(f, end)
 
 
 cdef void files_close_all(QueueShared* s) noexcept nogil:

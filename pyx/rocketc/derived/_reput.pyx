@@ -139,8 +139,12 @@ cdef class ReputService(Dispatcher):
         return thorough
 
     def stop(self):
-        """Dispatch the remaining records, stop the threads, flush and close queues and index. False if that failed."""
+        """Dispatch the remaining records, stop the threads, flush and close queues and index. False if that failed.
+
+        The disk space that was allocated ahead of the last units is freed.
+        """
         cdef int rc
+        cdef bint whole = False
         if not self._running:
             return True
         with nogil:
@@ -155,6 +159,11 @@ cdef class ReputService(Dispatcher):
                 rc = RC_OK
             if rc == RC_OK and rc_load_i64(&self.log.fl.failed) == 0:   # otherwise the next opening rebuilds them
                 rc = self.flush(0)
+                whole = rc == RC_OK
+        if whole:
+            self.queues.free_rest()
+            if self.index is not None:
+                self.index.free_rest()
         self._running = False
         self.queues.close()
         if self.index is not None:

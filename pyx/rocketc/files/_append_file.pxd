@@ -30,6 +30,7 @@ ctypedef struct FileState:
     int lost                # errno of a failed sync that was not a flush: the kernel reports it only once
     int cut                 # 1 if a page was missing: another process cut the file short, or its disk failed
     int kind                # a FileKind
+    int holes               # 1: the disk was full, so file_fill() must come before the next write
     int fd                  # -1 while not mapped, and always for other kinds than FILE_WHOLE
     char* path              # owned
 
@@ -48,6 +49,8 @@ cdef int file_flush(FileState* f, int64_t upto) noexcept nogil
 cdef int file_append(FileState* f, const uint8_t* data, size_t size) noexcept nogil
 cdef int file_room(FileState* f, int64_t pos, int64_t stop, bint empty) noexcept nogil
 cdef int file_clear(FileState* f, int64_t pos) noexcept nogil
+cdef int file_fill(FileState* f) noexcept nogil
+cdef void file_free_rest(FileState* f, int64_t stop) noexcept nogil
 cdef int64_t file_data_end(FileState* f) noexcept nogil
 
 

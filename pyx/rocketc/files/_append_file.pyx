@@ -8,7 +8,7 @@ errno of file_create, not a signal. FileState is shared by threads that do not r
 import os
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.errno cimport EEXIST, ENAMETOOLONG
+from libc.errno cimport EDQUOT, EEXIST, ENAMETOOLONG, ENOSPC
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t
 from libc.stdio cimport SEEK_END
@@ -24,8 +24,9 @@ from rocketc._status cimport check_file
 from rocketc.c.atomic cimport rc_add_i64, rc_hold_i64, rc_load_i64, rc_raise_i64, rc_store_i64
 from rocketc.c.status cimport RC_FILE_CUT, RC_NO_ROOM, RC_OK
 from rocketc.c.vm cimport (
-    rc_allocate, rc_allocate_range, rc_clear_from, rc_data_end, rc_guard, rc_map_random, rc_map_read, rc_map_write,
-    rc_name_file, rc_new_file, rc_open_file, rc_populate, rc_sync_file, rc_sync_map, rc_unmap, rc_write_at,
+    rc_allocate, rc_allocate_range, rc_clear_from, rc_data_end, rc_free_space, rc_guard, rc_map_random, rc_map_read,
+    rc_map_write, rc_name_file, rc_new_file, rc_open_file, rc_populate, rc_sync_file, rc_sync_map, rc_unmap,
+    rc_write_at,
     rc_write_zeros,
 )
 from rocketc.files._guard cimport enter_writing, install, leave as guard_leave
@@ -108,7 +109,8 @@ cdef void file_unmap(FileState* f) noexcept nogil:
 cdef int file_map(FileState* f) noexcept nogil:
     """Open and map a file that exists at its full length. Allocate disk space for the holes of a FILE_WHOLE.
 
-    A full and durable FILE_WHOLE is only read, so no disk space is allocated for it.
+    A full and durable FILE_WHOLE is only read, so no disk space is allocated for it. On a full disk the holes stay: the
+    file can be read, and file_fill() must succeed before it is written.
     Returns 0, an errno, or RC_FILE_CUT if the file is shorter than it was.
     """
     cdef struct_stat info
@@ -127,6 +129,9 @@ cdef int file_map(FileState* f) noexcept nogil:
         rc = RC_FILE_CUT
     if rc == RC_OK and whole:
         rc = rc_allocate(f.fd, f.size)
+        f.holes = rc == ENOSPC or rc == EDQUOT
+        if f.holes:
+            rc = RC_OK
     if rc == RC_OK:
         rc = (rc_map_read if read else rc_map_write)(f.fd, f.size, &f.base)
     if rc != RC_OK or not whole:
@@ -279,6 +284,29 @@ cdef int file_clear(FileState* f, int64_t pos) noexcept nogil:
         rc = rc_sync_file(fd)
     close_file(fd)
     return rc
+
+
+cdef int file_fill(FileState* f) noexcept nogil:
+    """Allocate disk space for the holes that a full disk left in a mapped FILE_WHOLE. Return RC_OK or an errno."""
+    cdef int rc = rc_allocate(f.fd, f.size)
+    f.holes = f.holes if rc != RC_OK else 0
+    return rc
+
+
+cdef void file_free_rest(FileState* f, int64_t stop) noexcept nogil:
+    """Free the disk space that was allocated ahead of the writer: the whole pages from `stop` to the end of the file.
+
+    No thread writes to the file any more, and there are only zeros from `stop` on. A hint: errors are ignored.
+    """
+    cdef int fd = f.fd
+    if f.cut != 0 or f.kind == FILE_READ:
+        return
+    if fd < 0:
+        fd = rc_open_file(f.path, O_RDWR)
+    if fd >= 0:
+        rc_free_space(fd, stop, <int64_t>f.size)
+    if fd >= 0 and fd != f.fd:
+        close_file(fd)
 
 
 cdef int64_t file_data_end(FileState* f) noexcept nogil:

@@ -34,6 +34,7 @@ cdef class LogFiles:
         Position flushed_position       # all bytes before it are durable
         Position confirmed_position     # all bytes before it are confirmed, see confirm()
     cdef int _make_room(self, int64_t size, int* error) noexcept nogil
+    cdef int _fill(self, int* error) noexcept nogil
     cdef int _begin_file(self, int64_t start, int* error) noexcept nogil
     cdef int _begin_at(self, int64_t start, int* error) noexcept nogil
     cdef int _commit_before(self, FileState* f) noexcept nogil

@@ -23,7 +23,9 @@ from rocketc.files._allocator cimport (
     allocator_destroy, allocator_follow, allocator_init, allocator_leave, allocator_pool, allocator_reserve,
     allocator_return, allocator_start, allocator_step, allocator_stop, allocator_take,
 )
-from rocketc.files._append_file cimport FileState, file_drop, file_map, file_shutdown
+from rocketc.files._append_file cimport (
+    FileState, file_drop, file_fill, file_free_rest, file_map, file_shutdown,
+)
 from rocketc.files._file_queue cimport (
     queue_at, queue_commit, queue_last, queue_push, queue_remove, queue_wake_reader, sync_folder_of,
 )
@@ -135,11 +137,13 @@ cdef class LogFiles:
         else:
             flusher_begin(&self.fl, self.clock * MS)
         self._running = True
-        allocator_follow(&self.a, last)
+        if last == NULL or last.holes == 0:
+            allocator_follow(&self.a, last)
 
     def stop(self):
         """End the threads, flush the rest, write the checkpoint, and delete a file that was made ahead.
 
+        Free the disk space after the last record, unless the flush failed.
         Returns 0, or the errno or code of the failure.
         """
         cdef int rc
@@ -153,6 +157,8 @@ cdef class LogFiles:
                     flusher_fail(&self.fl, rc, NULL)
             allocator_stop(&self.a)
             self.end_positions()
+            if rc == RC_OK and self._last != NULL and self._last.fd >= 0:
+                file_free_rest(self._last, self._last.wrote)
         if not self._background:
             self.stamp_files(last=True)
         with nogil:
@@ -229,6 +235,8 @@ cdef class LogFiles:
         cdef int64_t start = 0
         cdef int rc
         if f != NULL:
+            if f.holes != 0 and self._fill(error) != RC_OK:
+                return RC_NO_FILE
             if f.wrote + size + RC_BLANK_BYTES <= <int64_t>f.size:
                 return RC_OK
             if f.wrote < <int64_t>f.size:
@@ -237,6 +245,14 @@ cdef class LogFiles:
                     return rc
             start = f.start + <int64_t>f.size
         return self._begin_file(start, error)
+
+    cdef int _fill(self, int* error) noexcept nogil:
+        """Allocate disk space for the last file, which was opened on a full disk. The lock is held."""
+        error[0] = file_fill(self._last)
+        if error[0] != RC_OK:
+            return RC_NO_FILE
+        allocator_follow(&self.a, self._last)
+        return RC_OK
 
     cdef int _begin_file(self, int64_t start, int* error) noexcept nogil:
         """Start a new file at start, after all others, and make it _last. The lock is held."""

@@ -448,6 +448,8 @@ cdef int append_runs(
         f = log._last
         if f == NULL or f.wrote == <int64_t>f.size:
             rc = log._begin_file(out.end, &out.error)
+        elif f.holes != 0:
+            rc = log._fill(&out.error)
         if rc == RC_OK:
             rc = append_run(log, run, data + (out.end - phy_offset))
         if rc == RC_OK:

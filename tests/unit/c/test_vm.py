@@ -253,3 +253,40 @@ def test_the_end_of_a_file_is_cleared(tmp_path, pos):
     kept = min(pos, 60 * PAGE)
     assert path.read_bytes() == b"\xff" * kept + bytes(100 * PAGE - kept)
     assert native.rc_clear_from(-1, 0, PAGE) == errno.EBADF
+
+
+def blocks(path):
+    return path.stat().st_blocks * 512
+
+
+@pytest.mark.parametrize("start, stop", [(5, 100 * PAGE), (7 * PAGE, 100 * PAGE), (7 * PAGE - 1, 90 * PAGE + 1)])
+def test_the_space_of_zeros_is_freed(tmp_path, start, stop):
+    path = tmp_path / "file"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    assert native.rc_allocate(fd, 100 * PAGE) == 0
+    os.pwrite(fd, b"x", 4)
+    os.utime(path, ns=(1, 1))
+    before = blocks(path)
+    native.rc_free_space(fd, start, stop)
+    whole = stop // PAGE - -(-start // PAGE)
+    assert before - blocks(path) in (0, whole * PAGE), "0: the file system keeps it"
+    assert path.read_bytes() == b"\0\0\0\0x" + bytes(100 * PAGE - 5)
+    assert path.stat().st_mtime_ns == 1
+    native.rc_free_space(fd, 8 * PAGE, 8 * PAGE)
+    native.rc_free_space(-1, 0, PAGE)
+    os.close(fd)
+
+
+def test_unwritten_pages_are_freed_and_written_ones_stay(tmp_path):
+    path = tmp_path / "file"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    assert native.rc_allocate(fd, 100 * PAGE) == 0
+    for page in (0, 3, 50, 99):
+        os.pwrite(fd, b"x", page * PAGE + 9)
+    os.fsync(fd)
+    before, content = blocks(path), path.read_bytes()
+    native.rc_free_unwritten(fd, 40, 90 * PAGE)
+    os.close(fd)
+    assert path.read_bytes() == content
+    assert before - blocks(path) in (0, 87 * PAGE)
+    native.rc_free_unwritten(-1, 0, PAGE)

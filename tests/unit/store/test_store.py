@@ -390,7 +390,7 @@ def test_the_file_size_is_kept(tmp_path):
     with pytest.raises(rocketc.StoreIOError, match=f"it has {FILE} bytes"):
         rocketc.open(tmp_path, mapped_file_size_commit_log=2 * FILE)
     with pytest.raises(rocketc.StoreIOError, match="check the file size setting"):
-        rocketc.open(tmp_path, config=rocketc.StoreConfig())
+        rocketc.open(tmp_path, config=rocketc.StoreConfig(mapped_file_size_commit_log=2 * FILE))
     assert not (tmp_path / "abort").exists()
 
 
