@@ -55,6 +55,7 @@ enum {
     RC_UNFIT_TOPIC = -66,     /* a topic that can't be the name of a folder */
     RC_UNKNOWN_TOPIC = -67,   /* a topic that is not in the table of topics, and that a put may not add */
     RC_NOT_A_BATCH = -68, /* it has the property INNER_NUM, but sys_flag does not mark an inner batch */
+    RC_BAD_QUEUE_ID = -69, /* no queue can have this id: it is negative */
 };
 
 #endif

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
+from rocketc._arguments import whole_number
 from rocketc.exports.columns import ROW_GROUP_BYTES, ColumnFile, gathered, schema_of
 from rocketc.exports.folder import SOURCES, PartFile, Parts, fill_with_columns, fill_with_text, is_partition
 from rocketc.exports.formats import Format, Name, choose_format
@@ -120,8 +121,8 @@ class Export:
         self._columns = list(scan.column_names)
         self._by = _checked_partition(partition_by)
         self._overwrite = overwrite
-        self._row_group_size = _at_least_1("row_group_size", row_group_size)
-        self._jobs = _at_least_1("jobs", jobs) if jobs is not None else min(processors(), 8)
+        self._row_group_size = whole_number("row_group_size", row_group_size, 1, (1 << 63) - 1)
+        self._jobs = whole_number("jobs", jobs, 1, (1 << 31) - 1) if jobs is not None else min(processors(), 8)
         self.path, self._stream = None, None
         if isinstance(path, (str, os.PathLike)):
             self.path = os.fspath(path)
@@ -271,12 +272,6 @@ def _checked_partition(by: str | Sequence[str]) -> tuple[str, ...]:
         if names.count(name) > 1:
             raise ValueError(f"partition_by: {name!r} is given twice")
     return names
-
-
-def _at_least_1(name: str, value: int) -> int:
-    if value < 1:
-        raise ValueError(f"{name}={value}: must be at least 1")
-    return value
 
 
 def _files_read(scan: Scan) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from rocketc._arguments import seconds_of, whole_number
 from rocketc.errors import DamageWarning
 from rocketc.files._mapped_file import MappedFile
 from rocketc.files.paths import Log, LogFile, Paths, resolve
@@ -36,6 +37,7 @@ Offsets = Mapping[str, Mapping[int | None, tuple[int | None, int | None]]]
 Errors = Literal["raise", "skip", "report"]
 Crc = Literal["none", "body", "full"]
 
+INT64 = (-(1 << 63), (1 << 63) - 1)
 _CRC = {"none": 0, "body": 1, "full": 2}
 
 
@@ -131,10 +133,11 @@ class _Reading:
             raise ValueError(f"errors={self.errors!r}: must be 'raise', 'skip' or 'report'")
         if self.crc not in _CRC:
             raise ValueError(f"crc={self.crc!r}: must be 'none', 'body' or 'full'")
-        if self.batch_bytes < 1:
-            raise ValueError(f"batch_bytes={self.batch_bytes}: must be at least 1")
-        if self.max_decompressed < 0:
-            raise ValueError(f"max_decompressed={self.max_decompressed}: must be at least 0")
+        for name, value in (("start", self.start), ("stop", self.stop)):
+            if not (value is None or hasattr(value, "__index__")):  # any int: a range may end outside the log
+                raise TypeError(f"{name}: expected int, got {type(value).__name__}")
+        whole_number("batch_bytes", self.batch_bytes, 1, INT64[1])
+        whole_number("max_decompressed", self.max_decompressed, 0, INT64[1])
 
 
 # Shared by all calls of decode() with default options; never modified.
@@ -421,6 +424,7 @@ class Scan(HtmlRepr):
         >>> next(rocketc.scan(folder).follow()).body
         b'first'
         """
+        poll = seconds_of("poll", poll, least=0)
         if len(self.logs) != 1:
             raise ValueError("follow() needs one commit log")
         if any(is_url(file.path) for file in self.logs[0].files):
@@ -668,6 +672,8 @@ def decode(
     >>> rocketc.decode(rocketc.encode("t", b"a", phy_offset=4096), base_offset=None).count()
     1
     """
+    if base_offset is not None and base_offset != 0:
+        base_offset = whole_number("base_offset", base_offset, *INT64)
     view = buffer if type(buffer) is bytes else memoryview(buffer).cast("B")
     if (
         (topics is None and queues is None and tags is None and keys is None and begin is None and end is None)

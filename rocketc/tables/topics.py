@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 
+from rocketc._arguments import shown
 from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rocketc.errors import IllegalMessageError
 from rocketc.tables.config_manager import Clock, ConfigEntry, ConfigMap, now_ms, path_of
@@ -117,7 +118,7 @@ class TopicConfig(ConfigEntry):
         for name, most in _NUMBERS:
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= most:
-                raise ValueError(f"{name} is {value!r}; allowed are 0 to {most}")
+                raise ValueError(f"{name} is {shown(value)}; allowed are 0 to {most}")
         if type(self.topic_sys_flag) is not int:
             raise ValueError(f"topic_sys_flag is {self.topic_sys_flag!r}, which is not a whole number")
         if not isinstance(self.order, bool):

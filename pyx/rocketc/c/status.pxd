@@ -42,3 +42,4 @@ cdef extern from "rocketc/status.h" nogil:
         RC_UNFIT_TOPIC
         RC_UNKNOWN_TOPIC
         RC_NOT_A_BATCH
+        RC_BAD_QUEUE_ID

@@ -8,6 +8,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from posix.unistd cimport usleep
 
+from rocketc._arguments cimport checked_int, checked_until
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.service cimport rc_clock_ns
 from rocketc.c.status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
@@ -16,7 +17,7 @@ from rocketc.store._lookups cimport KeyQuery, prepare_query
 from rocketc.store._puts cimport Putting
 from rocketc.store._queue_reader cimport GetRequest, GetResult
 from rocketc.store._raw_records cimport RawRecords
-from rocketc.store._results cimport TagFilter, checked_int, read_flags
+from rocketc.store._results cimport TagFilter, read_flags
 
 from rocketc.status import GetStatus
 
@@ -97,7 +98,7 @@ cdef class Getting(Putting):
         ('FOUND', [b'one', b'two'], 2)
         """
         cdef int how = read_flags(crc, decompress, unwrap, views, exact_tags, broker_limits)
-        cdef int64_t until = -1, since = 0, at
+        cdef int64_t until = checked_until("wait", wait), since = rc_clock_ns() if wait is not None else 0, at
         cdef GetResult r
         if wait is not None and self._stepper is not None and wait > 0:
             raise ValueError(f"wait={wait}: a store with background=False can't wait; call step(), then get() again")
@@ -116,9 +117,6 @@ cdef class Getting(Putting):
                     offset = at
                 elif r.status is not NO_MESSAGE_IN_QUEUE and r.status is not NO_MATCHED_LOGIC_QUEUE:
                     return r
-                if until < 0:
-                    since = rc_clock_ns()
-                    until = since + <int64_t>(min(max(float(wait), 0.0), 1e9) * 1e9)
                 if not self._wait_for_more(topic, queue_id, offset, since, until):
                     return r
         finally:
@@ -433,10 +431,8 @@ cdef class Getting(Putting):
         ...     store.wait_dispatched(timeout=5), store.max_offset("orders")
         (True, 1)
         """
-        cdef int64_t until = INT64_MAX, end
+        cdef int64_t until = checked_until("timeout", timeout), end
         cdef int rc = RC_MORE
-        if timeout is not None:
-            until = rc_clock_ns() + <int64_t>(min(max(float(timeout), 0.0), 1e9) * 1e9)
         self._enter()
         try:
             end = self.log.last_record_end
