@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from rocketc._arguments import shown
-from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
 from rocketc.errors import IllegalMessageError
 from rocketc.tables.config_manager import Clock, ConfigEntry, ConfigMap, now_ms, path_of
 from rocketc.tables.fastjson import in_java_order
@@ -29,7 +29,6 @@ _SYSTEM_TOPICS = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )
-_SYSTEM_PREFIX = "rmq_sys_"
 
 _CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LONGEST = 127
@@ -51,7 +50,7 @@ def is_system_topic(topic: str) -> bool:
     >>> is_system_topic(SCHEDULE_TOPIC), is_system_topic("rmq_sys_wheel_timer"), is_system_topic("orders")
     (True, True, False)
     """
-    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+    return topic in _SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
 def topic_name_error(name: str) -> str | None:

@@ -31,7 +31,7 @@ cdef class MessageArgsEncoder:
     cdef bytes stored(self, properties)
     cdef object with_queue_offsets(self, const PreparedRecord* r, QueueOffsets offsets)
 
-cdef bint lacks_light_offsets(const uint8_t* props, int32_t n) except -1
+cdef bint lacks_light_offsets(const uint8_t* topic, int32_t topic_len, const uint8_t* props, int32_t n) except -1
 cdef object illegal_message(str text, status=*)
 cdef int64_t message_int(str what, object value, int64_t least, int64_t most) except? -1
 cdef bytes message_host(str what, object host)

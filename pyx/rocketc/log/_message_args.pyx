@@ -15,6 +15,7 @@ from rocketc.c.layout cimport (
     RC_PROPERTY_INNER_NUM, RC_PROPERTY_KEYS, RC_PROPERTY_SEPARATOR, RC_PROPERTY_TAGS, RC_PROPERTY_WAIT,
 )
 from rocketc.format._encoding cimport host_bytes, properties_bytes, without_crc_property
+from rocketc.format._queue_units cimport has_light_queues
 from rocketc.log._prepared_record cimport PreparedRecord, prepared_init, property_of
 from rocketc.log._queue_offsets cimport QueueOffsets
 
@@ -263,7 +264,7 @@ cdef class MessageArgsEncoder:
             if property_of(props, n, RC_PROPERTY_INNER_BASE) is None:
                 base = offsets.peek(topic, r.args.queue_id)
                 raw += b"%b\1%d\2" % (<bytes>RC_PROPERTY_INNER_BASE, base)
-        if self.multi and lacks_light_offsets(props, n):
+        if self.multi and lacks_light_offsets(r.args.topic, r.args.topic_len, props, n):
             for name in property_of(props, n, RC_PROPERTY_INNER_MULTI_DISPATCH).split(","):
                 if name.startswith(layout.LMQ_PREFIX):
                     number = light.get(name, -1)
@@ -276,9 +277,9 @@ cdef class MessageArgsEncoder:
         return raw, base, light
 
 
-cdef bint lacks_light_offsets(const uint8_t* props, int32_t n) except -1:
-    """Whether a properties string names light queues but lacks the offsets in them."""
+cdef bint lacks_light_offsets(const uint8_t* topic, int32_t topic_len, const uint8_t* props, int32_t n) except -1:
+    """Whether properties name light queues that messages of the topic go to, but lack the offsets in them."""
     return (
-        property_of(props, n, RC_PROPERTY_INNER_MULTI_DISPATCH) is not None
+        has_light_queues(topic, topic_len) and property_of(props, n, RC_PROPERTY_INNER_MULTI_DISPATCH) is not None
         and property_of(props, n, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET) is None
     )

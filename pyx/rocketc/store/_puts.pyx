@@ -248,7 +248,7 @@ cdef class Putting:
         cdef PreparedRecord* records
         cdef list rows = []
         cdef Py_ssize_t total = 0, i
-        cdef bytes raw, content
+        cdef bytes raw, content, utf8 = topic.encode()
         if message_int("sys_flag", sys_flag, INT32_MIN, INT32_MAX) & RC_FLAG_TRANSACTION_MASK:
             raise illegal_message(f"sys_flag is {sys_flag}: a batch can't be part of a transaction")
         if topic.startswith(layout.RETRY_PREFIX):
@@ -265,7 +265,9 @@ cdef class Putting:
             raw = b"" if properties is None else self._encoder.stored(properties)
             if number_of(property_in(raw, RC_PROPERTY_DELAY)) > 0:
                 raise illegal_message("a batch can't be delayed: one of its messages has the property DELAY")
-            if self._encoder.multi and lacks_light_offsets(bytes_at(raw), <int32_t>len(raw)):
+            if self._encoder.multi and lacks_light_offsets(
+                bytes_at(utf8), <int32_t>len(utf8), bytes_at(raw), <int32_t>len(raw)
+            ):
                 raise illegal_message(
                     "a message of a batch can't name light queues (INNER_MULTI_DISPATCH): put it alone with put()"
                 )
@@ -570,7 +572,7 @@ cdef class Putting:
             r.messages = <int32_t>max(number_of(number), 1)
             if property_of(props, n, RC_PROPERTY_INNER_BASE) is None:
                 return True
-        return self._encoder.multi and lacks_light_offsets(props, n)
+        return self._encoder.multi and lacks_light_offsets(r.args.topic, r.args.topic_len, props, n)
 
     cdef object _wait(self, int64_t end, int64_t until):
         """Wait until all bytes before `end` are durable, and check for signals; PUT_OK or FLUSH_DISK_TIMEOUT."""
