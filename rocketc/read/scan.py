@@ -10,9 +10,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from rocketc._arguments import seconds_of, whole_number
+from rocketc.config_fields import Size, size_of, unknown_keyword
 from rocketc.errors import DamageWarning
 from rocketc.files._mapped_file import MappedFile
 from rocketc.files.paths import Log, LogFile, Paths, resolve
@@ -136,8 +137,6 @@ class _Reading:
         for name, value in (("start", self.start), ("stop", self.stop)):
             if not (value is None or hasattr(value, "__index__")):  # any int: a range may end outside the log
                 raise TypeError(f"{name}: expected int, got {type(value).__name__}")
-        whole_number("batch_bytes", self.batch_bytes, 1, INT64[1])
-        whole_number("max_decompressed", self.max_decompressed, 0, INT64[1])
 
 
 # Shared by all calls of decode() with default options; never modified.
@@ -593,9 +592,10 @@ def scan(
     crc: Crc = "body",
     decompress: bool = True,
     unwrap: bool = True,
-    batch_bytes: int = 16 << 20,
-    max_decompressed: int = 64 << 20,
+    batch_bytes: Size = 16 << 20,
+    max_decompressed: Size = 64 << 20,
     storage_options: Options | None = None,
+    **unknown: NoReturn,
 ) -> Scan:
     """Read the messages of a RocketMQ commit log, without a broker. The log may be in use, copied or damaged.
 
@@ -618,7 +618,8 @@ def scan(
     decompress  decompress zlib, LZ4 and zstd bodies (the latter two need the extra `compression`), each up to
                 max_decompressed bytes
     unwrap      return the messages of an inner batch instead of the batch
-    batch_bytes approximate bytes of the stored records in an Arrow batch
+    batch_bytes approximate bytes of the stored records in an Arrow batch; this and max_decompressed may be text such as
+                "64MiB"
     storage_options  options for fsspec's file systems of URLs: {"key": ..., "secret": ...}; never shown
 
     Raises StoreIOError at once for a path that cannot be read, ValueError and TypeError for invalid options.
@@ -630,11 +631,12 @@ def scan(
     >>> [m.body for m in rocketc.scan(folder, topics="orders", tags="A")]
     [b'hi']
     """
+    if unknown:
+        raise unknown_keyword(scan, unknown)
     if not isinstance(path, (str, os.PathLike, LogFile, Log)):
         path = list(path)
-    reading = _Reading(
-        start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed, storage_options
-    )
+    sizes = size_of("batch_bytes", batch_bytes, 1), size_of("max_decompressed", max_decompressed)
+    reading = _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, *sizes, storage_options)
     logs = resolve(path, storage_options)
     return _asked_for(logs, path, None, None, reading, topics, queues, tags, keys, begin, end, offsets)
 
@@ -658,9 +660,10 @@ def decode(
     crc: Crc = "body",
     decompress: bool = True,
     unwrap: bool = True,
-    batch_bytes: int = 16 << 20,
-    max_decompressed: int = 64 << 20,
+    batch_bytes: Size = 16 << 20,
+    max_decompressed: Size = 64 << 20,
     file: str | None = None,
+    **unknown: NoReturn,
 ) -> Scan:
     """Read the messages in a buffer: bytes, memoryview, mmap, numpy array. All other arguments are those of scan().
 
@@ -672,6 +675,8 @@ def decode(
     >>> rocketc.decode(rocketc.encode("t", b"a", phy_offset=4096), base_offset=None).count()
     1
     """
+    if unknown:
+        raise unknown_keyword(decode, unknown)
     if base_offset is not None and base_offset != 0:
         base_offset = whole_number("base_offset", base_offset, *INT64)
     view = buffer if type(buffer) is bytes else memoryview(buffer).cast("B")
@@ -685,5 +690,6 @@ def decode(
         scan = Scan.__new__(Scan)
         scan.logs, scan.path, scan._buffer, scan._base = [], file, view, base_offset
         return scan
-    reading = _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed)
+    sizes = size_of("batch_bytes", batch_bytes, 1), size_of("max_decompressed", max_decompressed)
+    reading = _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, *sizes)
     return _asked_for([], file, view, base_offset, reading, topics, queues, tags, keys, begin, end, offsets)

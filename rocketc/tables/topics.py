@@ -196,6 +196,7 @@ class Topics(ConfigMap[TopicConfig]):
         message_type: str | None = None,
         attributes: dict[str, str] | None = None,
         persist: bool = True,
+        check_name: bool = True,
     ) -> TopicConfig:
         """Create or change a topic, in memory and on the disk.
 
@@ -207,6 +208,7 @@ class Topics(ConfigMap[TopicConfig]):
         message_type                       "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED" or "UNSPECIFIED"
         attributes                         others; `+name` is the same as `name`, `-name` removes it
         persist                            False: change memory only; call persist() once after many topics
+        check_name                         False: allow each name that a folder can have; brokers refuse some of them
         Other attributes are kept. Raises IllegalMessageError for an invalid name, ValueError for other values that
         RocketMQ does not allow, and StoreIOError or StoreFullError; then the topic is changed in memory only.
 
@@ -218,7 +220,9 @@ class Topics(ConfigMap[TopicConfig]):
         Traceback (most recent call last):
         rocketc.errors.IllegalMessageError: 'new orders': a topic name may only have letters, digits and %|_-
         """
-        if wrong := topic_name_error(name):
+        if not check_name:
+            refuse_no_folder("topic", name)
+        elif wrong := topic_name_error(name):
             raise IllegalMessageError(f"{name!r}: {wrong}")
         said = dict(attributes or {})
         for key, value in ((QUEUE_TYPE, queue_type), (MESSAGE_TYPE, message_type)):

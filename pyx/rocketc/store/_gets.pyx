@@ -19,6 +19,7 @@ from rocketc.store._queue_reader cimport GetRequest, GetResult
 from rocketc.store._raw_records cimport RawRecords
 from rocketc.store._results cimport TagFilter, read_flags
 
+from rocketc.config_fields import unknown_keyword
 from rocketc.status import GetStatus
 
 cdef enum:
@@ -64,7 +65,7 @@ cdef class Getting(Putting):
     def get(
         self, str topic not None, queue_id=0, offset=0, max_count=32, *, tags=None, max_bytes=None, wait=None,
         bint views=False, bint exact_tags=True, bint broker_limits=False, str crc not None="body",
-        bint decompress=True, bint unwrap=True,
+        bint decompress=True, bint unwrap=True, **unknown,
     ):
         """Return messages of a queue from a queue offset on as a GetResult, even if the queue or offset does not exist.
 
@@ -97,6 +98,8 @@ cdef class Getting(Putting):
         >>> found.status.name, [m.body for m in found], found.next_offset
         ('FOUND', [b'one', b'two'], 2)
         """
+        if unknown:
+            raise unknown_keyword(self.get, unknown)
         cdef int how = read_flags(crc, decompress, unwrap, views, exact_tags, broker_limits)
         cdef int64_t until = checked_until("wait", wait), since = rc_clock_ns() if wait is not None else 0, at
         cdef GetResult r
@@ -124,7 +127,7 @@ cdef class Getting(Putting):
 
     def get_raw(
         self, str topic not None, queue_id=0, offset=0, max_count=32, *, tags=None, max_bytes=None,
-        bint exact_tags=True, bint broker_limits=False,
+        bint exact_tags=True, bint broker_limits=False, **unknown,
     ):
         """Return the records that get() would read, in place in the log and without a copy, as a RawGetResult.
 
@@ -147,6 +150,8 @@ cdef class Getting(Putting):
         True
         ('FOUND', 2, 1, [0, 1], [117588, 117588])
         """
+        if unknown:
+            raise unknown_keyword(self.get_raw, unknown)
         cdef int how = read_flags("none", True, True, False, exact_tags, broker_limits)
         self._enter_reading()
         try:
@@ -251,7 +256,7 @@ cdef class Getting(Putting):
 
     def query(
         self, str topic not None, str key not None, *, max_count=64, begin=None, end=None, bint exact_keys=True,
-        str crc not None="body", bint decompress=True, bint unwrap=True,
+        str crc not None="body", bint decompress=True, bint unwrap=True, **unknown,
     ):
         """Return the newest messages of a topic that have a key, or this UNIQ_KEY, as a QueryResult; oldest first.
 
@@ -269,6 +274,8 @@ cdef class Getting(Putting):
         ...     [m.body for m in store.query("orders", "k2")]
         [b'one']
         """
+        if unknown:
+            raise unknown_keyword(self.query, unknown)
         cdef KeyQuery w
         prepare_query(&w, max_count, begin, end, exact_keys, crc, decompress, unwrap)
         self._enter_reading()

@@ -41,6 +41,7 @@ from rocketc.log._put_result cimport PutResult, closed, disk_full, failure, refu
 from rocketc.store._pending_put cimport new_pending_put
 
 from rocketc import _layout as layout
+from rocketc.config_fields import unknown_keyword
 from rocketc.errors import RocketcError
 from rocketc.status import PutStatus
 
@@ -108,7 +109,7 @@ cdef class Putting:
     def put(
         self, str topic not None, body, *, tags=None, keys=None, properties=None, queue_id=0, flag=0, sys_flag=0,
         born_timestamp=None, born_host=None, store_host=None, reconsume_times=0, prepared_transaction_offset=0,
-        bint wait_store_ok=True,
+        bint wait_store_ok=True, **unknown,
     ):
         """Append one message; return a PutResult when it is stored, in sync mode when it is durable.
 
@@ -134,6 +135,8 @@ cdef class Putting:
         >>> r.status.name, r.phy_offset, r.queue_offset, r.size
         ('PUT_OK', 0, 0, 120)
         """
+        if unknown:
+            raise unknown_keyword(self.put, unknown)
         return self._put(
             topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
             reconsume_times, prepared_transaction_offset, wait_store_ok, True,
@@ -142,7 +145,7 @@ cdef class Putting:
     def put_async(
         self, str topic not None, body, *, tags=None, keys=None, properties=None, queue_id=0, flag=0, sys_flag=0,
         born_timestamp=None, born_host=None, store_host=None, reconsume_times=0, prepared_transaction_offset=0,
-        bint wait_store_ok=True,
+        bint wait_store_ok=True, **unknown,
     ):
         """Append one message without waiting for the flush; it is in the log when the call returns.
 
@@ -155,6 +158,8 @@ cdef class Putting:
         ...     [f.result().queue_offset for f in futures]
         [0, 1, 2]
         """
+        if unknown:
+            raise unknown_keyword(self.put_async, unknown)
         cdef PutResult r = self._put(
             topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
             reconsume_times, prepared_transaction_offset, wait_store_ok, False,
@@ -165,7 +170,7 @@ cdef class Putting:
     def aput(
         self, str topic not None, body, *, tags=None, keys=None, properties=None, queue_id=0, flag=0, sys_flag=0,
         born_timestamp=None, born_host=None, store_host=None, reconsume_times=0, prepared_transaction_offset=0,
-        bint wait_store_ok=True,
+        bint wait_store_ok=True, **unknown,
     ):
         """put() for asyncio: `r = await store.aput(...)`. The message is in the log when the call returns.
 
@@ -179,6 +184,8 @@ cdef class Putting:
         >>> [r.queue_offset for r in asyncio.run(main())]
         [0, 1, 2]
         """
+        if unknown:
+            raise unknown_keyword(self.aput, unknown)
         cdef PutResult r
         self._enter()           # for the whole call: close() closes the descriptor, whose number is then reused
         try:
@@ -229,7 +236,7 @@ cdef class Putting:
 
     def put_batch(
         self, str topic not None, messages, *, queue_id=0, sys_flag=0, born_timestamp=None, born_host=None,
-        store_host=None, reconsume_times=0, bint wait_store_ok=True,
+        store_host=None, reconsume_times=0, bint wait_store_ok=True, **unknown,
     ):
         """Append a client's batch: messages that are stored all or none, one after the other in one file.
 
@@ -244,6 +251,8 @@ cdef class Putting:
         >>> r.count, r.queue_offset, r.size
         (2, 0, 207)
         """
+        if unknown:
+            raise unknown_keyword(self.put_batch, unknown)
         cdef PutCall c
         cdef PreparedRecord* records
         cdef list rows = []
@@ -300,7 +309,7 @@ cdef class Putting:
 
     def put_many(
         self, str topic not None, bodies, *, tags=None, keys=None, properties=None, queue_id=0, flag=0, sys_flag=0,
-        born_timestamp=None, born_host=None, store_host=None, reconsume_times=0, bint wait_store_ok=True,
+        born_timestamp=None, born_host=None, store_host=None, reconsume_times=0, bint wait_store_ok=True, **unknown,
     ):
         """Append many messages of one queue that differ only in their bodies. This is the fastest way to put messages.
 
@@ -316,6 +325,8 @@ cdef class Putting:
         >>> r.count, r.phy_offset, r.queue_offset
         (3, 0, 0)
         """
+        if unknown:
+            raise unknown_keyword(self.put_many, unknown)
         cdef PutCall c
         cdef PreparedRecord* records
         cdef Bodies source = Bodies(bodies)

@@ -511,6 +511,7 @@ cdef class MessageStore(RawAccess):
         queue_type                         "SimpleCQ" or "BatchCQ"; it can't be changed later
         message_type                       "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED" or "UNSPECIFIED"
         attributes                         other attributes; `+name` is the same as `name`, `-name` removes it
+        check_name                         False: allow each name that a folder can have; brokers refuse some of them
         After the first call the store keeps its table of topics. Then a put to a new topic creates the topic, or is
         refused if auto_create_topic_enable is off. Raises IllegalMessageError for an invalid topic name, ValueError for
         other values that RocketMQ does not allow; StoreIOError, StoreFullError.
