@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
+from rocketc._arguments import shown
 from rocketc._layout import BCQ_UNIT_BYTES, CQ_UNIT_BYTES
 from rocketc.config_fields import ConfigFields, Flush, Lock, did_you_mean, parse_size
 
@@ -581,7 +582,7 @@ def _checked(name: str, value: Any, said: str) -> Any:
         return value
     if isinstance(_DEFAULTS[name], float):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise ValueError(f"{said} is {value!r}; allowed are 0.0 to 1.0")
+            raise ValueError(f"{said} is {shown(value)}; allowed are 0.0 to 1.0")
         return float(value)
     given = value
     if name in _SIZES and isinstance(value, str):
@@ -591,7 +592,7 @@ def _checked(name: str, value: Any, said: str) -> Any:
             raise ValueError(f"{said}: {error}") from None
     least, most = _LEAST.get(name, 0), _MOST.get(name, _LARGEST)
     if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value.__index__() <= most:
-        raise ValueError(f"{said} is {given!r}; allowed are {least} to {most}")
+        raise ValueError(f"{said} is {shown(given)}; allowed are {least} to {most}")
     return value.__index__()
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypedDict
+
+from rocketc._arguments import whole_number
 
 Flush = Literal["async", "sync"]
 Lock = Literal["reentrant", "spin", "adaptive"]
@@ -29,6 +31,23 @@ def parse_size(text: str) -> int:
     return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
 
 
+def size_of(what: str, value: Size, least: int = 0) -> int:
+    """Return an argument that is a number of bytes. Raises TypeError, or ValueError with its name and range.
+
+    >>> size_of("batch_bytes", "64MiB")
+    67108864
+    >>> size_of("batch_bytes", "many")
+    Traceback (most recent call last):
+    ValueError: batch_bytes: 'many' is not a number of bytes, nor a size such as '64MiB'
+    """
+    if isinstance(value, str):
+        try:
+            value = parse_size(value)
+        except ValueError as error:
+            raise ValueError(f"{what}: {error}") from None
+    return whole_number(what, value, least, (1 << 63) - 1)
+
+
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the end of an error message about an unknown name: the nearest of the known ones, or nothing.
 
@@ -40,6 +59,19 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     names = list(names)
     near = [known for known in names if known.startswith(name)] or get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def unknown_keyword(function: Callable[..., object], unknown: Mapping[str, object]) -> TypeError:
+    """Return the exception for keywords that a function does not have; it names the nearest of those that it has.
+
+    >>> unknown_keyword(parse_size, {"txt": "1k"})
+    TypeError('parse_size(): unknown keyword txt; did you mean text?')
+    """
+    from inspect import signature  # late: only an error needs it
+
+    name = next(iter(unknown))
+    near = did_you_mean(name, [known for known in signature(function).parameters if known not in ("self", "unknown")])
+    return TypeError(f"{function.__name__}(): unknown keyword {name}{near}")
 
 
 class ConfigFields(TypedDict, total=False):

@@ -77,6 +77,7 @@ enum {
 #define RC_RETRY_PREFIX "%RETRY%"
 #define RC_DLQ_PREFIX "%DLQ%" /* dead letters */
 #define RC_LMQ_PREFIX "%LMQ%" /* light queues */
+#define RC_SYSTEM_PREFIX "rmq_sys_" /* topics of the broker itself */
 
 /* The property CRC: "__CRC32#" 0x01 ten digits 0x02, at the end of the record. */
 enum {

@@ -56,6 +56,7 @@ enum {
     RC_UNKNOWN_TOPIC = -67,   /* a topic that is not in the table of topics, and that a put may not add */
     RC_LOCK_LOST = -69, /* the lock file or a folder of the log is gone or was replaced: another process may write */
     RC_NOT_A_BATCH = -68, /* it has the property INNER_NUM, but sys_flag does not mark an inner batch */
+    RC_BAD_QUEUE_ID = -69, /* no queue can have this id: it is negative */
 };
 
 #endif

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from rocketc.errors import ClosedError, IllegalMessageError, RocketcError, Store
 from rocketc.jobs.progress import no_progress
 from rocketc.report.text import many, plain, show_size
 from rocketc.store.cleaning import LogOnDisk
+from rocketc.tables.topics import topic_name_error
 
 if TYPE_CHECKING:
     from rocketc.log._put_result import PutResult
@@ -79,6 +81,7 @@ class Property(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     help="Recovery of a damaged log: keep all valid records, or cut the log where RocketMQ does. Default: keep.",
 )
 @click.option("--file-size", type=Size(), metavar="SIZE", help="Size of each file of a new commit log. Default: 1GiB.")
+@click.option("--any-topic", is_flag=True, help="Allow topics that brokers refuse, such as one with a blank.")
 @click.option("--no-create", is_flag=True, help="If no store is at the path, do not create one; the exit code is 2.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print a summary as one JSON object on stdout.")
 def put(
@@ -95,6 +98,7 @@ def put(
     conf: str | None,
     recovery: str | None,
     file_size: int | None,
+    any_topic: bool,
     no_create: bool,
     as_json: bool,
 ) -> int:
@@ -112,6 +116,9 @@ def put(
         raise click.UsageError("--queue and --queues exclude each other")
     if topic is None and form != "jsonl":
         raise click.UsageError("give the topic: -t TOPIC")
+    (topic or "").encode()  # a text that is not UTF-8 raises before a store is created
+    if topic is not None and not any_topic and (wrong := _topic_error(topic)):
+        raise click.UsageError(wrong)
     names = _check_place(store)
     settings = _settings(conf, flush, recovery, file_size)
     is_new = not names & (_PARTS - _OF_OTHERS) and not _has_log(store, settings.get("config"))
@@ -122,13 +129,13 @@ def put(
     given: dict[str, Any] = {} if topic is None else {"topic": topic}
     texts = dict(properties) | ({PROPERTY_TAGS: tag} if tag is not None else {})
     texts |= {PROPERTY_KEYS: " ".join(keys)} if keys else {}
-    for text in (topic or "", *texts, *texts.values()):
-        text.encode()  # a text that is not UTF-8 raises before a store is created
+    for text in (*texts, *texts.values()):
+        text.encode()
     if queue is not None:
         given["queue_id"] = queue
     turns = None if queues is None else cycle(range(queues))
     inputs = file or ("-",)
-    done = _put(store, inputs, settings, _How(form or "lines", given, texts, turns), is_new)
+    done = _put(store, inputs, settings, _How(form or "lines", given, texts, turns, any_topic), is_new)
     if as_json:
         with Out() as out:
             out.json(done.summary(store))
@@ -148,12 +155,14 @@ class _How:
     given   arguments of store.put(); they override those of a JSON line
     texts   properties; they override those of a JSON line
     turns   the queue id of each message; None: that of `given` or of the line
+    any_topic  topics of lines are not checked by a broker's rules
     """
 
     form: str
     given: dict[str, Any]
     texts: dict[str, str]
     turns: Iterator[int] | None
+    any_topic: bool
 
 
 @dataclass
@@ -285,7 +294,16 @@ def _arguments(line: bytes, how: _How) -> dict[str, Any]:
         made["queue_id"] = next(how.turns)
     if "topic" not in made:
         raise ValueError("the topic is missing: add it to the line, or give -t")
+    if "topic" not in how.given and not how.any_topic and (wrong := _topic_error(made["topic"])):
+        raise ValueError(wrong)
     return made
+
+
+@lru_cache
+def _topic_error(topic: str) -> str | None:
+    """Return why a broker refuses this topic; None if it is allowed."""
+    wrong = topic_name_error(topic)
+    return wrong and f"topic {topic!r}: {wrong}; --any-topic allows it"
 
 
 def _error_text(error: RocketcError) -> str:

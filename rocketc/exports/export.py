@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
+from rocketc._arguments import whole_number
+from rocketc.config_fields import Size, size_of
 from rocketc.exports.columns import ROW_GROUP_BYTES, ColumnFile, gathered, schema_of
 from rocketc.exports.folder import SOURCES, PartFile, Parts, fill_with_columns, fill_with_text, is_partition
 from rocketc.exports.formats import Format, Name, choose_format
@@ -66,7 +68,7 @@ def export(
     *,
     partition_by: str | Sequence[str] = (),
     compression: str | None = None,
-    row_group_size: int = ROW_GROUP_BYTES,
+    row_group_size: Size = ROW_GROUP_BYTES,
     overwrite: bool = False,
     jobs: int | None = None,
     progress: Update | None = None,
@@ -84,7 +86,7 @@ def export(
     partition_by    some of "topic", "date" (UTC day of storeTimestamp), "queueId": the levels of the folder
     compression     Parquet: "zstd" (default), "snappy", "gzip", "lz4", "none"; Arrow: "none" (default, can be mapped),
                     "zstd", "lz4"; text: "gzip", "zstd", "none", the default is chosen by the suffix
-    row_group_size  approximate bytes of a row group in memory; at most 2**20 rows
+    row_group_size  approximate bytes of a row group in memory, a number or text such as "64MiB"; at most 2**20 rows
     overwrite       replace an existing file, or a folder that contains only an older export
     jobs            number of threads; None: the number of cores, up to 8
     progress        called with the bytes of the log read so far
@@ -112,7 +114,7 @@ class Export:
         format: str | None = None,
         partition_by: str | Sequence[str] = (),
         compression: str | None = None,
-        row_group_size: int = ROW_GROUP_BYTES,
+        row_group_size: Size = ROW_GROUP_BYTES,
         overwrite: bool = False,
         jobs: int | None = None,
     ) -> None:
@@ -120,8 +122,8 @@ class Export:
         self._columns = list(scan.column_names)
         self._by = _checked_partition(partition_by)
         self._overwrite = overwrite
-        self._row_group_size = _at_least_1("row_group_size", row_group_size)
-        self._jobs = _at_least_1("jobs", jobs) if jobs is not None else min(processors(), 8)
+        self._row_group_size = size_of("row_group_size", row_group_size, 1)
+        self._jobs = whole_number("jobs", jobs, 1, (1 << 31) - 1) if jobs is not None else min(processors(), 8)
         self.path, self._stream = None, None
         if isinstance(path, (str, os.PathLike)):
             self.path = os.fspath(path)
@@ -271,12 +273,6 @@ def _checked_partition(by: str | Sequence[str]) -> tuple[str, ...]:
         if names.count(name) > 1:
             raise ValueError(f"partition_by: {name!r} is given twice")
     return names
-
-
-def _at_least_1(name: str, value: int) -> int:
-    if value < 1:
-        raise ValueError(f"{name}={value}: must be at least 1")
-    return value
 
 
 def _files_read(scan: Scan) -> list[str]:

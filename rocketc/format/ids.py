@@ -11,11 +11,13 @@ import re
 import struct
 from dataclasses import dataclass
 
+from rocketc._arguments import whole_number
 from rocketc._layout import MSG_ID_V4_CHARS, MSG_ID_V6_CHARS
 
 _NO_HEX = re.compile("[^0-9A-Fa-f]")
 _ZERO_GROUPS = re.compile(r"\b0(?::0\b)+")
 _LONGEST_MONTH = datetime.timedelta(days=31, hours=1)  # clocks may be set back in it
+_INT32, _INT64 = (-(1 << 31), (1 << 31) - 1), (-(1 << 63), (1 << 63) - 1)
 _LARGEST_OFFSET = 1 << 53  # 8 PiB: longer than any log
 
 
@@ -26,11 +28,16 @@ class OffsetId:
     host        address of the broker, as text; IPv6 in its short form
     port        as stored: any 32-bit number
     phy_offset  of the record in the commit log
+    Raises ValueError for a number that does not fit into an id.
     """
 
     host: str
     port: int
     phy_offset: int
+
+    def __post_init__(self) -> None:
+        whole_number("port", self.port, *_INT32)
+        whole_number("phy_offset", self.phy_offset, *_INT64)
 
     @property
     def store_host(self) -> str:
@@ -72,6 +79,7 @@ class UniqueId:
     class_loader_hash  Java's hash code of its class loader; other clients use another number
     month_ms           ms since the start of the month, by the client's clock and time zone; the month is not in the id
     counter            counts the ids of the process; 16 bits
+    Raises ValueError for a number that does not fit into an id.
     """
 
     ip: str
@@ -79,6 +87,12 @@ class UniqueId:
     class_loader_hash: int
     month_ms: int
     counter: int
+
+    def __post_init__(self) -> None:
+        whole_number("pid", self.pid, 0, 0xFFFF)
+        whole_number("class_loader_hash", self.class_loader_hash, *_INT32)
+        whole_number("month_ms", self.month_ms, 0, 0xFFFFFFFF)
+        whole_number("counter", self.counter, 0, 0xFFFF)
 
     def encode(self) -> str:
         """The id, in upper case as RocketMQ writes it.

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from rocketc._arguments import whole_number
 from rocketc.errors import RocketcError
 from rocketc.files.paths import Log, LogFile, Paths, base_of, resolve
 from rocketc.files.sparse import holes_of
@@ -224,9 +225,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     """
     from concurrent.futures import ThreadPoolExecutor  # late: it takes longer to import than all of rocketc
 
-    jobs = jobs if jobs is not None else processors()
-    if jobs < 1:
-        raise ValueError(f"jobs={jobs}: must be at least 1")
+    jobs = processors() if jobs is None else whole_number("jobs", jobs, 1, (1 << 31) - 1)
     path = path if isinstance(path, (str, os.PathLike)) else list(path)
     root = root_of(path)
     times = times_of_checkpoint(root) if root is not None else {}  # before the log, which may grow meanwhile

@@ -11,8 +11,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from rocketc._arguments import seconds_of, whole_number
+from rocketc.config_fields import Size, size_of, unknown_keyword
 from rocketc.errors import CorruptRecordError, DamageWarning, StoreIOError
 from rocketc.files._mapped_file import MappedFile
 from rocketc.files.paths import Log, LogFile, Paths, resolve
@@ -38,6 +40,7 @@ Errors = Literal["raise", "skip", "report"]
 Crc = Literal["none", "body", "full"]
 Unreadable = Literal["raise", "skip"]
 
+INT64 = (-(1 << 63), (1 << 63) - 1)
 _CRC = {"none": 0, "body": 1, "full": 2}
 MISSING_FILE = "missing_file"  # the reason of a range of the log whose file was lost
 # The reason of a file that can't be opened, by errno. Other errors do not depend on the file, or it was just deleted.
@@ -141,10 +144,9 @@ class _Reading:
             raise ValueError(f"crc={self.crc!r}: must be 'none', 'body' or 'full'")
         if self.unreadable not in ("raise", "skip"):
             raise ValueError(f"unreadable={self.unreadable!r}: must be 'raise' or 'skip'")
-        if self.batch_bytes < 1:
-            raise ValueError(f"batch_bytes={self.batch_bytes}: must be at least 1")
-        if self.max_decompressed < 0:
-            raise ValueError(f"max_decompressed={self.max_decompressed}: must be at least 0")
+        for name, value in (("start", self.start), ("stop", self.stop)):
+            if not (value is None or hasattr(value, "__index__")):  # any int: a range may end outside the log
+                raise TypeError(f"{name}: expected int, got {type(value).__name__}")
 
 
 _ADVICE_PARTIAL = (
@@ -478,6 +480,7 @@ class Scan(HtmlRepr):
         >>> next(rocketc.scan(folder).follow()).body
         b'first'
         """
+        poll = seconds_of("poll", poll, least=0)
         if len(self.logs) != 1:
             raise ValueError("follow() needs one commit log")
         if any(is_url(file.path) for file in self.logs[0].files):
@@ -653,11 +656,12 @@ def scan(
     crc: Crc = "body",
     decompress: bool = True,
     unwrap: bool = True,
-    batch_bytes: int = 16 << 20,
-    max_decompressed: int = 64 << 20,
+    batch_bytes: Size = 16 << 20,
+    max_decompressed: Size = 64 << 20,
     storage_options: Options | None = None,
     partial: bool = False,
     unreadable: Unreadable = "raise",
+    **unknown: NoReturn,
 ) -> Scan:
     """Read the messages of a RocketMQ commit log, without a broker. The log may be in use, copied or damaged.
 
@@ -681,7 +685,8 @@ def scan(
                 `compression`; without it, such a message is damage (`missing_codec`), and "raise" raises
                 MissingCodecError
     unwrap      return the messages of an inner batch instead of the batch
-    batch_bytes approximate bytes of the stored records in an Arrow batch
+    batch_bytes approximate bytes of the stored records in an Arrow batch; this and max_decompressed may be text such as
+                "64MiB"
     storage_options  options for fsspec's file systems of URLs: {"key": ..., "secret": ...}; never shown
     partial     the path has only a part of the log: do not report a file that is missing between two others.
                 Without it, such a file in [start, stop) is damage (`missing_file`). Files before the first one were
@@ -698,12 +703,14 @@ def scan(
     >>> [m.body for m in rocketc.scan(folder, topics="orders", tags="A")]
     [b'hi']
     """
+    if unknown:
+        raise unknown_keyword(scan, unknown)
     if not isinstance(path, (str, os.PathLike, LogFile, Log)):
         path = list(path)
+    sizes = size_of("batch_bytes", batch_bytes, 1), size_of("max_decompressed", max_decompressed)
     reading = _Reading(
-        start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed, storage_options,
-        partial, unreadable,
-    )  # fmt: skip
+        start, stop, columns, where, errors, crc, decompress, unwrap, *sizes, storage_options, partial, unreadable
+    )
     logs = resolve(path, storage_options)
     return _asked_for(logs, path, None, None, reading, topics, queues, tags, keys, begin, end, offsets)
 
@@ -727,9 +734,10 @@ def decode(
     crc: Crc = "body",
     decompress: bool = True,
     unwrap: bool = True,
-    batch_bytes: int = 16 << 20,
-    max_decompressed: int = 64 << 20,
+    batch_bytes: Size = 16 << 20,
+    max_decompressed: Size = 64 << 20,
     file: str | None = None,
+    **unknown: NoReturn,
 ) -> Scan:
     """Read the messages in a buffer: bytes, memoryview, mmap, numpy array. All other arguments are those of scan().
 
@@ -741,6 +749,10 @@ def decode(
     >>> rocketc.decode(rocketc.encode("t", b"a", phy_offset=4096), base_offset=None).count()
     1
     """
+    if unknown:
+        raise unknown_keyword(decode, unknown)
+    if base_offset is not None and base_offset != 0:
+        base_offset = whole_number("base_offset", base_offset, *INT64)
     view = buffer if type(buffer) is bytes else memoryview(buffer).cast("B")
     if (
         (topics is None and queues is None and tags is None and keys is None and begin is None and end is None)
@@ -752,5 +764,6 @@ def decode(
         scan = Scan.__new__(Scan)
         scan.logs, scan.path, scan._buffer, scan._base = [], file, view, base_offset
         return scan
-    reading = _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, batch_bytes, max_decompressed)
+    sizes = size_of("batch_bytes", batch_bytes, 1), size_of("max_decompressed", max_decompressed)
+    reading = _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, *sizes)
     return _asked_for([], file, view, base_offset, reading, topics, queues, tags, keys, begin, end, offsets)

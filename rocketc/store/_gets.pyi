@@ -2,7 +2,7 @@
 
 import datetime
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from rocketc.derived._change_feed import ChangeFeed
 from rocketc.read._message import Message
@@ -31,6 +31,7 @@ class Getting(Putting):
         crc: str = "body",
         decompress: bool = True,
         unwrap: bool = True,
+        **unknown: NoReturn,
     ) -> GetResult: ...
     def get_raw(
         self,
@@ -43,6 +44,7 @@ class Getting(Putting):
         max_bytes: int | None = None,
         exact_tags: bool = True,
         broker_limits: bool = False,
+        **unknown: NoReturn,
     ) -> RawGetResult: ...
     def follow(
         self,
@@ -69,6 +71,7 @@ class Getting(Putting):
         crc: str = "body",
         decompress: bool = True,
         unwrap: bool = True,
+        **unknown: NoReturn,
     ) -> QueryResult: ...
     def message(self, phy_offset: int, *, crc: str = "body", decompress: bool = True) -> Message | None: ...
     def message_by_id(self, msg_id: str, topic: str | None = None) -> Message | None: ...

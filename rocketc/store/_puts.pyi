@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from typing_extensions import Buffer
 
@@ -40,6 +40,7 @@ class Putting:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
         wait_store_ok: bool = True,
+        **unknown: NoReturn,
     ) -> PutResult: ...
     def put_async(
         self,
@@ -58,6 +59,7 @@ class Putting:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
         wait_store_ok: bool = True,
+        **unknown: NoReturn,
     ) -> PutFuture: ...
     def aput(
         self,
@@ -76,6 +78,7 @@ class Putting:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
         wait_store_ok: bool = True,
+        **unknown: NoReturn,
     ) -> asyncio.Future[PutResult]: ...
     def put_batch(
         self,
@@ -89,6 +92,7 @@ class Putting:
         store_host: _Host | None = None,
         reconsume_times: int = 0,
         wait_store_ok: bool = True,
+        **unknown: NoReturn,
     ) -> PutResult: ...
     def put_many(
         self,
@@ -106,4 +110,5 @@ class Putting:
         store_host: _Host | None = None,
         reconsume_times: int = 0,
         wait_store_ok: bool = True,
+        **unknown: NoReturn,
     ) -> PutResult: ...

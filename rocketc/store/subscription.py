@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
+from rocketc._arguments import seconds_of
 from rocketc.derived._change_feed import ChangeSubscriber
 from rocketc.derived.queue_change import QueueChange
 from rocketc.errors import ClosedError
@@ -170,7 +171,7 @@ class Subscription:
         ...     store.subscribe().wait(timeout=0.01)
         False
         """
-        return self._subscriber.wait(timeout)
+        return self._subscriber.wait(None if timeout is None else seconds_of("timeout", timeout))
 
     def fileno(self) -> int:
         """Return a descriptor for select(), poll() or an event loop.

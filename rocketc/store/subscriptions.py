@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any
 
+from rocketc._arguments import whole_number
 from rocketc.derived._change_feed import ChangeSubscriber
 from rocketc.errors import ClosedError
 from rocketc.status import GetStatus
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
     from rocketc.read._message import Message
     from rocketc.store._store import MessageStore
+
+
+def _key(topic: str, queue_id: int) -> Key:
+    return str(topic), whole_number("queues: queue id", queue_id, -(1 << 31), (1 << 31) - 1)
 
 
 class _LoopFollowers:
@@ -89,7 +94,7 @@ class Subscriptions:
 
     def subscribe(self, queues: Iterable[Key] | None) -> Subscription:
         """See MessageStore.subscribe()."""
-        wanted = None if queues is None else frozenset((str(topic), int(queue_id)) for topic, queue_id in queues)
+        wanted = None if queues is None else frozenset(_key(*queue) for queue in queues)
         if wanted is not None and not wanted:
             raise ValueError("queues is empty; name at least one queue, or pass None for all")
         feed = self._store.feed
@@ -104,8 +109,9 @@ class Subscriptions:
         import asyncio
 
         key = topic, queue_id
-        at = self._store.min_offset(topic, queue_id) if offset is None else offset
-        at = max(at, 0)
+        if offset is None:
+            offset = self._store.min_offset(topic, queue_id)
+        at = max(whole_number("offset", offset, -(1 << 63), (1 << 63) - 1), 0)
         since = time.monotonic()
         while True:
             followers = None if self._store.read_only else self._followers()

@@ -6,10 +6,11 @@ import os
 from collections.abc import Container, Iterator
 from typing import Any
 
+from rocketc._arguments import whole_number
 from rocketc.tables.config_manager import Clock, ConfigManager, now_ms, path_of
 from rocketc.tables.fastjson import in_java_order
 
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_INT32, _INT64 = (-(1 << 31), (1 << 31) - 1), (-(1 << 63), (1 << 63) - 1)
 _VERSION_STEP = 500  # consumerOffsetUpdateVersionStep: commits per version
 
 
@@ -61,12 +62,14 @@ class ConsumerOffsets(ConfigManager):
         return self._table.get(f"{topic}@{group}", {}).get(queue_id, -1)
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Set the next offset; persist() writes it. Raises ValueError for an offset of more than 64 bits."""
-        offset = offset.__index__()
-        if not _LEAST <= offset <= _MOST:
-            raise ValueError(f"offset {offset} does not fit into 64 bits")
+        """Set the next offset; persist() writes it.
+
+        Raises ValueError for a queue id of more than 32 bits, or an offset of more than 64.
+        """
+        queue_id = whole_number("queue_id", queue_id, *_INT32)
+        offset = whole_number("offset", offset, *_INT64)
         with self._lock:
-            self._table.setdefault(f"{topic}@{group}", {})[queue_id.__index__()] = offset
+            self._table.setdefault(f"{topic}@{group}", {})[queue_id] = offset
             if self._commits % _VERSION_STEP == 0 and not self.is_v4_format:
                 self._next_version()
             self._commits += 1
@@ -180,8 +183,8 @@ class DelayOffsets(ConfigManager):
 
     def commit(self, level: int, offset: int) -> None:
         """Set the next offset; persist() writes it. Raises ValueError for a wrong level or offset."""
-        if level < 1 or not 0 <= offset <= _MOST:
-            raise ValueError(f"level {level}, offset {offset}: levels begin at 1, offsets at 0")
+        level = whole_number("level", level, 1, _INT32[1])
+        offset = whole_number("offset", offset, 0, _INT64[1])
         with self._lock:
             self._table[level] = offset
             self._changed = True

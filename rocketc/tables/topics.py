@@ -6,7 +6,8 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 
-from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from rocketc._arguments import shown
+from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
 from rocketc.errors import IllegalMessageError
 from rocketc.tables.config_manager import Clock, ConfigEntry, ConfigMap, now_ms, path_of
 from rocketc.tables.fastjson import in_java_order
@@ -28,7 +29,6 @@ _SYSTEM_TOPICS = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )
-_SYSTEM_PREFIX = "rmq_sys_"
 
 _CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LONGEST = 127
@@ -50,7 +50,7 @@ def is_system_topic(topic: str) -> bool:
     >>> is_system_topic(SCHEDULE_TOPIC), is_system_topic("rmq_sys_wheel_timer"), is_system_topic("orders")
     (True, True, False)
     """
-    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+    return topic in _SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
 def topic_name_error(name: str) -> str | None:
@@ -117,7 +117,7 @@ class TopicConfig(ConfigEntry):
         for name, most in _NUMBERS:
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= most:
-                raise ValueError(f"{name} is {value!r}; allowed are 0 to {most}")
+                raise ValueError(f"{name} is {shown(value)}; allowed are 0 to {most}")
         if type(self.topic_sys_flag) is not int:
             raise ValueError(f"topic_sys_flag is {self.topic_sys_flag!r}, which is not a whole number")
         if not isinstance(self.order, bool):
@@ -196,6 +196,7 @@ class Topics(ConfigMap[TopicConfig]):
         message_type: str | None = None,
         attributes: dict[str, str] | None = None,
         persist: bool = True,
+        check_name: bool = True,
     ) -> TopicConfig:
         """Create or change a topic, in memory and on the disk.
 
@@ -207,6 +208,7 @@ class Topics(ConfigMap[TopicConfig]):
         message_type                       "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED" or "UNSPECIFIED"
         attributes                         others; `+name` is the same as `name`, `-name` removes it
         persist                            False: change memory only; call persist() once after many topics
+        check_name                         False: allow each name that a folder can have; brokers refuse some of them
         Other attributes are kept. Raises IllegalMessageError for an invalid name, ValueError for other values that
         RocketMQ does not allow, and StoreIOError or StoreFullError; then the topic is changed in memory only.
 
@@ -218,7 +220,9 @@ class Topics(ConfigMap[TopicConfig]):
         Traceback (most recent call last):
         rocketc.errors.IllegalMessageError: 'new orders': a topic name may only have letters, digits and %|_-
         """
-        if wrong := topic_name_error(name):
+        if not check_name:
+            refuse_no_folder("topic", name)
+        elif wrong := topic_name_error(name):
             raise IllegalMessageError(f"{name!r}: {wrong}")
         said = dict(attributes or {})
         for key, value in ((QUEUE_TYPE, queue_type), (MESSAGE_TYPE, message_type)):

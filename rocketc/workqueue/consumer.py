@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from queue import Empty
 from typing import NoReturn
 
+from rocketc._arguments import seconds_of, whole_number
 from rocketc._layout import (
     DLQ_PREFIX,
     PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
@@ -46,9 +47,7 @@ def ends_at(block: bool, timeout: float | None) -> float:
         return float("-inf")
     if timeout is None:
         return _NEVER
-    if timeout < 0:
-        raise ValueError(f"timeout is {timeout}; it can't be negative")
-    return time.monotonic() + timeout
+    return time.monotonic() + seconds_of("timeout", timeout, least=0)
 
 
 def refuse_names(topic: str, group: str) -> None:
@@ -156,6 +155,7 @@ class Consumer:
         >>> items
         [b'one', b'two', b'three']
         """
+        max_count = whole_number("max_count", max_count, 1, (1 << 63) - 1)
         self._check_open()
         until = ends_at(block, timeout)
         items: list[Item] = []
@@ -205,6 +205,7 @@ class Consumer:
         ...     queue.get().attempts
         2
         """
+        delay = seconds_of("delay", delay)
         self._check_open()
         with self._lock:
             now = time.monotonic()

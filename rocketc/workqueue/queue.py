@@ -12,6 +12,7 @@ from queue import Full
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from rocketc._arguments import seconds_of, whole_number
 from rocketc._layout import DLQ_PREFIX
 from rocketc.config import StoreConfig, refuse_unknown
 from rocketc.config_fields import ConfigFields, Flush, Lock
@@ -87,8 +88,12 @@ class Queue(Consumer):
     ) -> None:
         self._closing = threading.RLock()  # reentrant: a signal handler may call close() during close()
         self._consumers: dict[tuple[str, str], Consumer] = {}
-        if max_attempts is not None and max_attempts < 1:
-            raise ValueError(f"max_attempts is {max_attempts}; it must be 1 or more, or None")
+        if max_attempts is not None:
+            max_attempts = whole_number("max_attempts", max_attempts, 1, (1 << 63) - 1)
+        if visibility_timeout is not None:
+            visibility_timeout = seconds_of("visibility_timeout", visibility_timeout)
+        position_interval = seconds_of("position_interval", position_interval)
+        maxsize = whole_number("maxsize", maxsize, -(1 << 63), (1 << 63) - 1)
         refuse_names(topic, group)
         if not fields.get("background", True):
             raise ValueError("background is False; a Queue needs background threads")

@@ -124,3 +124,4 @@ cdef extern from "rocketc/layout.h" nogil:
     const char* RC_RETRY_PREFIX
     const char* RC_DLQ_PREFIX
     const char* RC_LMQ_PREFIX
+    const char* RC_SYSTEM_PREFIX

@@ -43,3 +43,4 @@ cdef extern from "rocketc/status.h" nogil:
         RC_UNKNOWN_TOPIC
         RC_LOCK_LOST
         RC_NOT_A_BATCH
+        RC_BAD_QUEUE_ID

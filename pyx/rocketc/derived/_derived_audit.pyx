@@ -199,6 +199,11 @@ cdef class DerivedAudit(Dispatcher):
                 self.queue_tail = phy
         return q
 
+    cdef bint _has_unit(self, const uint8_t* topic, int32_t n, int64_t number, int64_t phy_offset) noexcept nogil:
+        cdef const Unit* u = NULL
+        cdef ConsumeQueue* q = self.queues.find(topic, n, 0)
+        return q != NULL and self._unit_of(q, number, &u) == RC_OK and u != NULL and u.phy_offset == phy_offset
+
     cdef int _put_rows(self) noexcept nogil:
         cdef DispatchRequest* row
         cdef int i, rc = RC_OK

@@ -61,7 +61,8 @@ cdef class Dispatcher:
     cdef ConsumeQueue* _queue_of(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, bint batch, int* rc,
     ) noexcept nogil
-    cdef int _stage_more(self, DispatchProperties* w, Unit unit, int64_t end) noexcept nogil
+    cdef bint _has_unit(self, const uint8_t* topic, int32_t n, int64_t number, int64_t phy_offset) noexcept nogil
+    cdef int _stage_more(self, DispatchProperties* w, Unit unit, int64_t end, bint every) noexcept nogil
     cdef int64_t _tags_code(self, const Record* r, DispatchProperties* w, int64_t timestamp) noexcept nogil
     cdef int _take_block(self, Walker walker) noexcept nogil
     cdef int _put_rows(self) noexcept nogil

@@ -27,13 +27,13 @@ from rocketc.c.status cimport RC_BAD_CHAIN, RC_OK, RC_OUT_OF_ORDER, RC_UNFIT_TOP
 from rocketc.c.vm cimport rc_guard
 from rocketc.derived._change_feed cimport WAKEUP_SLOTS
 from rocketc.derived._consume_queue cimport cq_put
-from rocketc.derived._consume_queue_units cimport is_named
+from rocketc.derived._consume_queue_units cimport cq_read_loaded, is_named
 from rocketc.derived._consume_queues cimport ConsumeQueues
 from rocketc.derived._index_file_queue cimport record_hashes
 from rocketc.derived._key_index cimport KeyIndex
 from rocketc.derived._queue_files cimport ConsumeQueue, failed_folder
 from rocketc.files._guard cimport install
-from rocketc.format._queue_units cimport Unit, is_light, is_schedule_topic
+from rocketc.format._queue_units cimport Unit, has_light_queues, is_light, is_schedule_topic
 from rocketc.format._record cimport Record, Slice
 from rocketc.log._queue_offsets cimport cq_hash
 from rocketc.read._walk cimport Walker, phy_offset_of, record_at, record_count
@@ -233,11 +233,26 @@ cdef class Dispatcher:
                     self.index.prefetch(self.hashes[row.first_hash])
         self.row_count += 1
         if self.multi and w.multi_queues.len > 0 and (row.q != NULL or deleted):
-            return self._stage_more(&w, row.unit, row.end)
+            return self._stage_more(&w, row.unit, row.end, has_light_queues(r.topic, r.topic_len))
         return RC_OK
 
-    cdef int _stage_more(self, DispatchProperties* w, Unit unit, int64_t end) noexcept nogil:
-        """Add a row for each light queue in INNER_MULTI_DISPATCH, with its queue offset."""
+    cdef bint _has_unit(self, const uint8_t* topic, int32_t n, int64_t number, int64_t phy_offset) noexcept nogil:
+        """Whether a light queue has the unit of a record that RocketMQ 4 writes and RocketMQ 5 does not.
+
+        Such a unit stays when the queues are compared with the log. It is not written again.
+        """
+        cdef Unit unit
+        cdef int got = 0
+        cdef ConsumeQueue* q = self.queues.find(topic, n, 0) if self.catching_up else NULL
+        if q == NULL or cq_read_loaded(q, number, &unit, &got) != RC_OK:
+            return False
+        return got == 1 and unit.phy_offset == phy_offset
+
+    cdef int _stage_more(self, DispatchProperties* w, Unit unit, int64_t end, bint every) noexcept nogil:
+        """Add a row for each light queue in INNER_MULTI_DISPATCH, with its queue offset.
+
+        every  False: only where _has_unit()
+        """
         cdef const uint8_t* name = w.multi_queues.at
         cdef const uint8_t* name_end = name + w.multi_queues.len
         cdef const uint8_t* offset = w.multi_offsets.at
@@ -254,6 +269,11 @@ cdef class Dispatcher:
             if (
                 is_light(name, stop - name) and number(offset, <int>(offset_stop - offset)) >= 0
                 and not self.deleted_topics.has(name, <int32_t>(stop - name), unit.phy_offset)
+                and (
+                    every or self._has_unit(
+                        name, <int32_t>(stop - name), number(offset, <int>(offset_stop - offset)), unit.phy_offset,
+                    )
+                )
             ):
                 self.rows[self.row_count - 1].end = unit.phy_offset     # a record is dispatched when its last row is
                 if self.row_count == ROWS:

@@ -359,14 +359,15 @@ cdef void files_close_all(QueueShared* s) noexcept nogil:
 cdef int files_read(ConsumeQueue* q, OpenFiles* files, int64_t pos, uint8_t* data, int64_t* n) noexcept nogil:
     """Read bytes of an open queue; see queue_read(). At most two of its files are mapped: the last one, and one other.
 
-    A file before the last one is mapped when two reads in a row use it.
+    A file before the last one is mapped when two reads in a row use it. During an opening the writer may use such a
+    file, so files are not unmapped here.
     """
     cdef int64_t start = pos - pos % q.file_size
-    if start + q.file_size < rc_load_i64(&q.start) + rc_load_i64(&q.file_count) * q.file_size:
-        if start != rc_load_i64(&files.read_start):
-            rc_store_i64(&files.read_start, start)
-            queue_unmap(&files.files, 1, files.last if q.opening != NULL else NULL)
-            return read_idle(q, pos, data, n)
+    cdef int64_t end = rc_load_i64(&q.start) + rc_load_i64(&q.file_count) * q.file_size
+    if q.opening == NULL and start + q.file_size < end and start != rc_load_i64(&files.read_start):
+        rc_store_i64(&files.read_start, start)
+        queue_unmap(&files.files, 1, NULL)
+        return read_idle(q, pos, data, n)
     return queue_read(&files.files, pos, data, n)
 
 

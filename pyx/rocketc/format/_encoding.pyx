@@ -4,9 +4,10 @@ import functools
 import re
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, UINT16_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
+from rocketc._arguments cimport checked_int
 from rocketc._status cimport check
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64, rc_put_i16, rc_put_i32, rc_put_i64
 from rocketc.c.crc32 cimport RC_CRC32_WAYS, rc_body_crc, rc_crc32_fn, rc_crc32_way
@@ -36,13 +37,40 @@ _OLD_CRC = re.compile(rb"(?:(?<=\x02)|\A)%b\x01[^\x02]*\x02?" % <bytes>RC_PROPER
 def _packed_host(address, port):
     import ipaddress            # slow to import, and only needed for encoding
 
-    return ipaddress.ip_address(address).packed + int(port).to_bytes(4, "big", signed=True)
+    return ipaddress.ip_address(address).packed + port.to_bytes(4, "big", signed=True)
 
 
-cdef bytes host_bytes(object host):
-    """("10.1.2.3", 10911) -> the 8 or 20 bytes of a stored host. Cached: a store has few hosts, and parsing is slow."""
-    address, port = host
-    return _packed_host(address, port)
+cdef bytes host_bytes(str what, object host, bint any_port=False):
+    """("10.1.2.3", 10911) -> the 8 or 20 bytes of a stored host. Cached: a store has few hosts, and parsing is slow.
+
+    what      name of the argument, for errors
+    any_port  True: any number that the field can hold; False: 0 to 65535. Java can't read a host with another port
+    Raises TypeError; IllegalMessageError for an address or a port that is not valid.
+    """
+    cdef int64_t port
+    try:
+        address, given = host
+    except TypeError:
+        raise TypeError(f"{what}: expected (address, port), got {type(host).__name__}") from None
+    except ValueError:
+        raise IllegalMessageError(f"{what} is {host!r}; it must be (address, port)") from None
+    port = checked_int(
+        f"the port of {what}", given, INT32_MIN if any_port else 0, INT32_MAX if any_port else UINT16_MAX,
+        IllegalMessageError,
+    )
+    if isinstance(address, (int, float)):
+        raise TypeError(f"{what}: the address must be text, not {type(address).__name__}")
+    try:
+        return _packed_host(address, port)
+    except TypeError:
+        raise TypeError(f"{what}: the address must be text, not {type(address).__name__}") from None
+    except ValueError:
+        raise IllegalMessageError(f"{what}: {address!r} is not an IPv4 or IPv6 address") from None
+
+
+cdef int64_t field(str what, object value, int64_t least, int64_t most) except? -1:
+    """Return a number for a field of a record. Raises TypeError, IllegalMessageError."""
+    return checked_int(what, value, least, most, IllegalMessageError)
 
 
 cdef bytes properties_bytes(object properties, bint trailing):
@@ -69,10 +97,9 @@ cdef bytes without_crc_property(bytes properties):
 
 
 def encode(
-    str topic, body=b"", *, int32_t queue_id=0, int32_t flag=0, int64_t queue_offset=0, int64_t phy_offset=0,
-    int32_t sys_flag=0, int64_t born_timestamp=0, born_host=("127.0.0.1", 0), int64_t store_timestamp=0,
-    store_host=("127.0.0.1", 0), int32_t reconsume_times=0, int64_t prepared_transaction_offset=0, properties=None,
-    version=None, bint property_crc=False, bint trailing_separator=True,
+    str topic, body=b"", *, queue_id=0, flag=0, queue_offset=0, phy_offset=0, sys_flag=0, born_timestamp=0,
+    born_host=("127.0.0.1", 0), store_timestamp=0, store_host=("127.0.0.1", 0), reconsume_times=0,
+    prepared_transaction_offset=0, properties=None, version=None, bint property_crc=False, bint trailing_separator=True,
 ):
     """Encode one message record in RocketMQ's format. Return its bytes.
 
@@ -83,7 +110,8 @@ def encode(
     version             1 or 2; None: 2 if the topic has more than 127 characters, as in RocketMQ 5.1
     property_crc        append the __CRC32# property (RocketMQ 5.2, enabledAppendPropCRC) in place of an existing one
     trailing_separator  end the properties with 0x02, as releases up to 4.9.0 and from 5.2.0 do
-    Timestamps are milliseconds since the epoch. Raises IllegalMessageError for values that the format does not allow.
+    Timestamps are milliseconds since the epoch. A number may be any that its field can hold, also one that a store does
+    not accept, such as a negative queue id. Raises IllegalMessageError for values that the format does not allow.
     Source: MessageExtEncoder.
 
     >>> import rocketc
@@ -92,7 +120,7 @@ def encode(
     [b'hello']
     """
     cdef bytes topic_utf8 = topic.encode()
-    cdef bytes born = host_bytes(born_host), stored = host_bytes(store_host)
+    cdef bytes born = host_bytes("born_host", born_host, True), stored = host_bytes("store_host", store_host, True)
     cdef bytes props = properties_bytes(properties, trailing_separator)
     cdef const uint8_t[::1] view = body if len(body) > 0 else b"\0"
     cdef MessageArgs d
@@ -100,28 +128,27 @@ def encode(
     # Java counts the UTF-16 units of the topic.
     if version is None:
         version = 2 if len(topic.encode("utf-16-le")) // 2 > RC_TOPIC_V1_MAX_CHARS else 1
-    d.version = version
-    if d.version < 1 or d.version > 2:
-        raise ValueError(f"version={version!r}: 1, 2 or None")
+    d.version = <int>checked_int("version", version, 1, 2)
     if len(body) > INT32_MAX or len(props) > INT32_MAX or len(topic_utf8) > INT32_MAX:
         check(RC_BAD_ARGUMENT)
     if property_crc:
         props = without_crc_property(props)
-    d.queue_id = queue_id
-    d.flag = flag
-    d.queue_offset = queue_offset
-    d.phy_offset = phy_offset
-    d.sys_flag = sys_flag & ~(RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6)
+    d.queue_id = <int32_t>field("queue_id", queue_id, INT32_MIN, INT32_MAX)
+    d.flag = <int32_t>field("flag", flag, INT32_MIN, INT32_MAX)
+    d.queue_offset = field("queue_offset", queue_offset, INT64_MIN, INT64_MAX)
+    d.phy_offset = field("phy_offset", phy_offset, INT64_MIN, INT64_MAX)
+    d.sys_flag = <int32_t>field("sys_flag", sys_flag, INT32_MIN, INT32_MAX)
+    d.sys_flag &= ~(RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6)
     if len(born) == RC_HOST_V6_BYTES:
         d.sys_flag |= RC_FLAG_BORN_HOST_V6
     if len(stored) == RC_HOST_V6_BYTES:
         d.sys_flag |= RC_FLAG_STORE_HOST_V6
-    d.born_timestamp = born_timestamp
+    d.born_timestamp = field("born_timestamp", born_timestamp, INT64_MIN, INT64_MAX)
     d.born_host = <const uint8_t*>PyBytes_AS_STRING(born)
-    d.store_timestamp = store_timestamp
+    d.store_timestamp = field("store_timestamp", store_timestamp, INT64_MIN, INT64_MAX)
     d.store_host = <const uint8_t*>PyBytes_AS_STRING(stored)
-    d.reconsume_times = reconsume_times
-    d.prepared_offset = prepared_transaction_offset
+    d.reconsume_times = <int32_t>field("reconsume_times", reconsume_times, INT32_MIN, INT32_MAX)
+    d.prepared_offset = field("prepared_transaction_offset", prepared_transaction_offset, INT64_MIN, INT64_MAX)
     d.body = &view[0]
     d.body_len = <int32_t>len(body)
     d.body_crc = rc_body_crc(crc32, d.body, <size_t>d.body_len)
@@ -135,7 +162,7 @@ def encode(
     return out
 
 
-def encode_blank_record(size_t size):
+def encode_blank_record(size):
     """Return the blank record that fills the last `size` (at least 8) bytes of a file: size, magic number, then zeros.
 
     >>> import rocketc
@@ -143,10 +170,9 @@ def encode_blank_record(size_t size):
     '00000009cbd4319400'
     """
     cdef uint8_t head[RC_BLANK_BYTES]
-    if size >= RC_BLANK_BYTES:
-        check(encode_blank(head, size))
-        return head[:RC_BLANK_BYTES] + bytes(size - RC_BLANK_BYTES)
-    raise ValueError(f"size={size}: a blank record has at least {RC_BLANK_BYTES} bytes")
+    cdef size_t n = <size_t>field("size", size, RC_BLANK_BYTES, INT32_MAX)
+    check(encode_blank(head, n))
+    return head[:RC_BLANK_BYTES] + bytes(n - RC_BLANK_BYTES)
 
 
 def store_timestamp_of(const uint8_t[::1] head not None):
@@ -178,7 +204,9 @@ def encode_batch(messages):
     """
     cdef uint8_t head[24]
     cdef list out = []
-    for flag, body, properties in messages:
+    cdef int32_t number
+    for i, (flag, body, properties) in enumerate(messages):
+        number = <int32_t>field(f"messages[{i}]: flag", flag, INT32_MIN, INT32_MAX)
         props = properties_bytes(properties, True)
         if len(props) > RC_PROPERTIES_MAX_BYTES:
             check(RC_PROPERTIES_TOO_LONG)
@@ -187,7 +215,7 @@ def encode_batch(messages):
         rc_put_i32(head + RC_ENTRY_TOTAL_SIZE_AT, <int32_t>(RC_ENTRY_MIN_BYTES + len(body) + len(props)))
         rc_put_i32(head + RC_ENTRY_MAGIC_AT, 0)
         rc_put_i32(head + RC_ENTRY_BODY_CRC_AT, 0)
-        rc_put_i32(head + RC_ENTRY_FLAG_AT, <int32_t>flag)
+        rc_put_i32(head + RC_ENTRY_FLAG_AT, number)
         rc_put_i32(head + RC_ENTRY_BODY_LENGTH_AT, <int32_t>len(body))
         out.append(head[:RC_ENTRY_BODY_AT])
         out.append(bytes(body))

@@ -6,7 +6,8 @@ from rocketc.c.bytes cimport rc_get_i16, rc_get_i32, rc_get_i64, rc_put_i16, rc_
 from rocketc.c.layout cimport (
     RC_BCQ_BASE_OFFSET_AT, RC_BCQ_BATCH_SIZE_AT, RC_BCQ_COMPACTED_OFFSET_AT, RC_BCQ_PHY_OFFSET_AT, RC_BCQ_RESERVED_AT,
     RC_BCQ_SIZE_AT, RC_BCQ_STORE_TIMESTAMP_AT, RC_BCQ_TAGS_CODE_AT, RC_CQ_PHY_OFFSET_AT, RC_CQ_PRE_BLANK_SIZE,
-    RC_CQ_SIZE_AT, RC_CQ_TAGS_CODE_AT, RC_CQ_UNIT_BYTES, RC_LMQ_PREFIX, RC_SCHEDULE_TOPIC,
+    RC_CQ_SIZE_AT, RC_CQ_TAGS_CODE_AT, RC_CQ_UNIT_BYTES, RC_LMQ_PREFIX, RC_RETRY_PREFIX, RC_SCHEDULE_TOPIC,
+    RC_SYSTEM_PREFIX,
 )
 
 # A unit, decoded or to be written.
@@ -30,6 +31,20 @@ cdef inline bint is_schedule_topic(const uint8_t* topic, int32_t n) noexcept nog
 cdef inline bint is_light(const uint8_t* topic, int64_t n) noexcept nogil:
     """Whether a topic is a light queue, named by messages of others (INNER_MULTI_DISPATCH), without an extension."""
     return n > <int64_t>strlen(RC_LMQ_PREFIX) and memcmp(topic, RC_LMQ_PREFIX, strlen(RC_LMQ_PREFIX)) == 0
+
+
+cdef inline bint begins_with(const uint8_t* topic, int64_t n, const char* prefix) noexcept nogil:
+    return n >= <int64_t>strlen(prefix) and memcmp(topic, prefix, strlen(prefix)) == 0
+
+
+cdef inline bint has_light_queues(const uint8_t* topic, int32_t n) noexcept nogil:
+    """Whether messages of a topic also go to the light queues that INNER_MULTI_DISPATCH names.
+
+    Source: RocketMQ 5.3.3 MultiDispatchUtils. In 4.9.7 those of all topics do.
+    """
+    return not (
+        begins_with(topic, n, RC_RETRY_PREFIX) or begins_with(topic, n, RC_SYSTEM_PREFIX) or is_schedule_topic(topic, n)
+    )
 
 
 cdef inline void encode_unit(uint8_t* p, const Unit* u, int32_t unit_bytes) noexcept nogil:

@@ -190,25 +190,26 @@ cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil:
 
 
 cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice_ns) noexcept nogil:
-    """Wait until all bytes before `stop` are durable. Flush on this thread if no other thread is flushing.
+    """Wait until all bytes before `stop` are durable. Flush once on this thread if no other thread is flushing.
 
+    stop      physical offset; if the log ends before it, the call waits for more records
     until_ns  deadline by rc_clock_ns(). After it the call fails, even if the bytes are durable by then
     slice_ns  longest time before the call returns RC_MORE, so that the caller can check for signals.
     Returns RC_OK, RC_FLUSH_TIMEOUT, RC_MORE, or the reason why the store failed.
     """
     cdef int64_t now, slice_end = 0
     cdef int rc = RC_OK
-    cdef bint waited = False
+    cdef bint waited = False, flushed = False
     pthread_mutex_lock(&fl.mutex)
     while rc_load_i64(&fl.q.flushed) < stop:
         if fl.failed != 0:
             rc = <int>fl.failed
             break
-        if not fl.flushing:
+        if not fl.flushing and not flushed:     # a second flush would not help: the log ends before stop
             begin(fl)
             flush_now(fl, 0)
             end(fl)
-            waited = True
+            waited = flushed = True
             continue
         now = rc_clock_ns()
         if slice_end == 0:

@@ -1,5 +1,5 @@
 """The arguments of a put from Python as a prepared record."""
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.log._prepared_record cimport PreparedRecord
 from rocketc.log._queue_offsets cimport QueueOffsets
@@ -31,5 +31,7 @@ cdef class MessageArgsEncoder:
     cdef bytes stored(self, properties)
     cdef object with_queue_offsets(self, const PreparedRecord* r, QueueOffsets offsets)
 
-cdef bint lacks_light_offsets(const uint8_t* props, int32_t n) except -1
+cdef bint lacks_light_offsets(const uint8_t* topic, int32_t topic_len, const uint8_t* props, int32_t n) except -1
 cdef object illegal_message(str text, status=*)
+cdef int64_t message_int(str what, object value, int64_t least, int64_t most) except? -1
+cdef bytes message_host(str what, object host)

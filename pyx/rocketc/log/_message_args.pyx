@@ -4,9 +4,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_CheckExact, PyDict_Next
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH
-from libc.stdint cimport INT32_MAX, int32_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp, memcpy, strlen
 
+from rocketc._arguments cimport checked_int
 from rocketc.c.bytes cimport rc_find_either
 from rocketc.c.layout cimport (
     RC_FLAG_BORN_HOST_V6, RC_FLAG_STORE_HOST_V6, RC_HOST_V6_BYTES, RC_NAME_VALUE_SEPARATOR, RC_PROPERTY_CRC32,
@@ -14,6 +15,7 @@ from rocketc.c.layout cimport (
     RC_PROPERTY_INNER_NUM, RC_PROPERTY_KEYS, RC_PROPERTY_SEPARATOR, RC_PROPERTY_TAGS, RC_PROPERTY_WAIT,
 )
 from rocketc.format._encoding cimport host_bytes, properties_bytes, without_crc_property
+from rocketc.format._queue_units cimport has_light_queues
 from rocketc.log._prepared_record cimport PreparedRecord, prepared_init, property_of
 from rocketc.log._queue_offsets cimport QueueOffsets
 
@@ -24,6 +26,7 @@ from rocketc.status import PutStatus
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(PyObject* text, Py_ssize_t* size) except NULL
 
+cdef object ZERO = 0
 cdef str TAGS = layout.PROPERTY_TAGS, KEYS = layout.PROPERTY_KEYS, WAIT = layout.PROPERTY_WAIT
 
 
@@ -31,6 +34,24 @@ cdef object illegal_message(str text, status=PutStatus.MESSAGE_ILLEGAL):
     error = IllegalMessageError(text)
     error.status = status
     return error
+
+
+cdef int64_t message_int(str what, object value, int64_t least, int64_t most) except? -1:
+    """Return a number of a message that is put. Raises TypeError, IllegalMessageError."""
+    if value is ZERO:           # the default of most; every range here has 0
+        return 0
+    try:
+        return checked_int(what, value, least, most)
+    except ValueError as error:
+        raise illegal_message(str(error)) from None
+
+
+cdef bytes message_host(str what, object host):
+    """Return a host of a message that is put, in stored form. Raises TypeError, IllegalMessageError."""
+    try:
+        return host_bytes(what, host)
+    except ValueError as error:
+        raise illegal_message(str(error)) from None
 
 
 cdef inline bint is_name(const uint8_t* p, Py_ssize_t n, const char* name) noexcept:
@@ -79,7 +100,7 @@ cdef class MessageArgsEncoder:
     """
 
     def __cinit__(self, config):
-        self.host = host_bytes(config.store_host)
+        self.host = host_bytes("store_host", config.store_host)
         self.checked = config.check_before_put_message
         self.long_topics = config.auto_message_version_on_topic_len
         self.multi = config.enable_lmq and config.enable_multi_dispatch
@@ -115,15 +136,16 @@ cdef class MessageArgsEncoder:
         r.args.topic = <const uint8_t*>PyUnicode_AsUTF8AndSize(<PyObject*>topic, &n)
         r.args.topic_len = <int32_t>min(n, INT32_MAX)
         if born_timestamp is not None:
-            r.args.born_timestamp = born_timestamp
+            # prepared_init() has set INT64_MIN: the store timestamp
+            r.args.born_timestamp = message_int("born_timestamp", born_timestamp, -INT64_MAX, INT64_MAX)
         if born_host is not None:
-            host = host_bytes(born_host)
+            host = message_host("born_host", born_host)
             memcpy(c.born_host, PyBytes_AS_STRING(host), <size_t>len(host))
             r.args.born_host = c.born_host
             if len(host) == RC_HOST_V6_BYTES:
                 r.args.sys_flag |= RC_FLAG_BORN_HOST_V6
         if store_host is not None:
-            host = host_bytes(store_host)
+            host = message_host("store_host", store_host)
             memcpy(c.store_host, PyBytes_AS_STRING(host), <size_t>len(host))
             r.args.store_host = c.store_host
             if len(host) == RC_HOST_V6_BYTES:
@@ -242,7 +264,7 @@ cdef class MessageArgsEncoder:
             if property_of(props, n, RC_PROPERTY_INNER_BASE) is None:
                 base = offsets.peek(topic, r.args.queue_id)
                 raw += b"%b\1%d\2" % (<bytes>RC_PROPERTY_INNER_BASE, base)
-        if self.multi and lacks_light_offsets(props, n):
+        if self.multi and lacks_light_offsets(r.args.topic, r.args.topic_len, props, n):
             for name in property_of(props, n, RC_PROPERTY_INNER_MULTI_DISPATCH).split(","):
                 if name.startswith(layout.LMQ_PREFIX):
                     number = light.get(name, -1)
@@ -255,9 +277,9 @@ cdef class MessageArgsEncoder:
         return raw, base, light
 
 
-cdef bint lacks_light_offsets(const uint8_t* props, int32_t n) except -1:
-    """Whether a properties string names light queues but lacks the offsets in them."""
+cdef bint lacks_light_offsets(const uint8_t* topic, int32_t topic_len, const uint8_t* props, int32_t n) except -1:
+    """Whether properties name light queues that messages of the topic go to, but lack the offsets in them."""
     return (
-        property_of(props, n, RC_PROPERTY_INNER_MULTI_DISPATCH) is not None
+        has_light_queues(topic, topic_len) and property_of(props, n, RC_PROPERTY_INNER_MULTI_DISPATCH) is not None
         and property_of(props, n, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET) is None
     )

@@ -5,14 +5,14 @@ import os
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t
 
 from rocketc._status cimport error_of
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.layout cimport RC_PROPERTIES_MAX_BYTES, RC_TOPIC_V1_MAX_BYTES, RC_TOPIC_V2_MAX_BYTES
 from rocketc.c.status cimport (
-    RC_BAD_ARGUMENT, RC_BODY_TOO_LONG, RC_FAILED, RC_LOCK_LOST, RC_NOT_A_BATCH, RC_NO_FILE, RC_OK, RC_PAGE_CACHE_BUSY,
-    RC_PROPERTIES_TOO_LONG, RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG, RC_UNFIT_TOPIC, RC_UNKNOWN_TOPIC,
+    RC_BAD_ARGUMENT, RC_BAD_QUEUE_ID, RC_BODY_TOO_LONG, RC_FAILED, RC_LOCK_LOST, RC_NOT_A_BATCH, RC_NO_FILE, RC_OK,
+    RC_PAGE_CACHE_BUSY, RC_PROPERTIES_TOO_LONG, RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG, RC_UNFIT_TOPIC, RC_UNKNOWN_TOPIC,
 )
 from rocketc.c.text cimport rc_hex
 from rocketc.log._commit_log cimport CommitLog
@@ -25,7 +25,7 @@ from rocketc.status import PutStatus
 
 cdef frozenset ILLEGAL = frozenset([
     RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG, RC_UNFIT_TOPIC, RC_UNKNOWN_TOPIC, RC_NOT_A_BATCH,
-    RC_BAD_ARGUMENT,
+    RC_BAD_ARGUMENT, RC_BAD_QUEUE_ID,
 ])
 
 
@@ -150,6 +150,8 @@ cdef object refusal(const PreparedRecord* records, int n, CommitLog log, str pat
         error = illegal_message(f"topic {topic[:40]!r}...: it has {has} bytes of UTF-8, at most {most} are allowed")
     elif rc == RC_UNFIT_TOPIC:
         error = illegal_message(f"topic {topic!r}: {_unfit(topic)}")
+    elif rc == RC_BAD_QUEUE_ID:
+        error = illegal_message(f"queue_id is {r.args.queue_id}; allowed are 0 to {INT32_MAX}")
     elif rc == RC_UNKNOWN_TOPIC:
         error = illegal_message(
             f"topic {topic!r} is not in config/topics.json, and auto_create_topic_enable is off: "

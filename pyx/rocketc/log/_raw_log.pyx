@@ -32,7 +32,7 @@ from rocketc.files._allocator cimport allocator_reserve
 from rocketc.files._append_file cimport FILE_READ, FileState, file_drop, file_readable, file_release
 from rocketc.files._file_queue cimport FileQueue, queue_hold
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
-from rocketc.format._queue_units cimport is_light
+from rocketc.format._queue_units cimport has_light_queues, is_light
 from rocketc.format._record cimport CRC_FULL, Record, crc32, parse_record, verify_record
 from rocketc.log._commit_log cimport CommitLog
 from rocketc.log._flusher cimport flusher_fail, flusher_wake
@@ -348,7 +348,7 @@ cdef int check_block(
         rc = RC_OK
         if taken > 0 and 0 <= r.queue_offset < MOST_QUEUE_OFFSET:
             rc = note_queue(b, r.topic, r.topic_len, rc_get_i32(r.at + RC_MSG_QUEUE_ID_AT), r.queue_offset + taken)
-        if rc == RC_OK and taken > 0 and log._light:
+        if rc == RC_OK and taken > 0 and log._light and has_light_queues(r.topic, r.topic_len):
             rc = note_light_queues(b, &r)
         if rc != RC_OK:
             return rc

@@ -3,10 +3,11 @@
 import datetime
 import re
 
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr
 
+from rocketc._arguments cimport checked_int
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
 from rocketc.c.layout cimport (
     RC_MSG_QUEUE_ID_AT, RC_MSG_STORE_TIMESTAMP_PAST, RC_PROPERTY_KEYS, RC_PROPERTY_TAGS, RC_PROPERTY_UNIQUE_KEY,
@@ -42,7 +43,7 @@ cdef int64_t ms_of(str what, object when, int64_t default) except? -1:
             raise ValueError(f"{what}: a datetime without a time zone; add one, such as datetime.timezone.utc")
         return <int64_t>(-(-int(when.timestamp() * 1_000_000) // 1000))
     if isinstance(when, int):
-        return when
+        return checked_int(what, when, INT64_MIN, INT64_MAX)
     raise TypeError(f"{what}: expected int (ms since the epoch) or datetime, got {type(when).__name__}")
 
 
@@ -88,7 +89,9 @@ cdef class Filter:
         if keys is not None:
             self._keys = table_of("keys", keys)
         if queues is not None:
-            ids = sorted({int(q) for q in ([queues] if isinstance(queues, int) else queues)})
+            if isinstance(queues, (str, bytes)) or not hasattr(queues, "__iter__"):
+                queues = [queues]
+            ids = sorted({checked_int("queues", q, INT32_MIN, INT32_MAX) for q in queues})
             self._queues = <int32_t*>malloc(<size_t>(len(ids) + 1) * sizeof(int32_t))
             if self._queues == NULL:
                 raise MemoryError
@@ -114,7 +117,13 @@ cdef class Filter:
         cdef Offsets* one
         cdef bytes utf8
         cdef size_t at = 0
-        cdef dict sized = {str(topic): dict(queues) for topic, queues in offsets.items()}
+        cdef dict sized = {
+            str(topic): {
+                id if id is None else checked_int("offsets: queue id", id, INT32_MIN, INT32_MAX): bounds
+                for id, bounds in dict(queues).items()
+            }
+            for topic, queues in offsets.items()
+        }
         self._ranged = TextTable()
         self._offsets = <Offsets*>calloc(sum([len(queues) for queues in sized.values()]) + len(sized), sizeof(Offsets))
         if self._offsets == NULL:
@@ -128,8 +137,8 @@ cdef class Filter:
                 at += 1
                 one.others = queue_id is None
                 one.queue_id = 0 if queue_id is None else queue_id
-                one.begin = INT64_MIN if begin is None else begin
-                one.end = INT64_MAX if end is None else end
+                one.begin = INT64_MIN if begin is None else checked_int("offsets: begin", begin, INT64_MIN, INT64_MAX)
+                one.end = INT64_MAX if end is None else checked_int("offsets: end", end, INT64_MIN, INT64_MAX)
             if queues:
                 self._offsets[at - 1].last = True
             else:                           # no queue passes

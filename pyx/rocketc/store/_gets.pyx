@@ -8,6 +8,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from posix.unistd cimport usleep
 
+from rocketc._arguments cimport checked_int, checked_until
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.service cimport rc_clock_ns
 from rocketc.c.status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
@@ -16,8 +17,9 @@ from rocketc.store._lookups cimport KeyQuery, prepare_query
 from rocketc.store._puts cimport Putting
 from rocketc.store._queue_reader cimport GetRequest, GetResult
 from rocketc.store._raw_records cimport RawRecords
-from rocketc.store._results cimport TagFilter, checked_int, read_flags
+from rocketc.store._results cimport TagFilter, read_flags
 
+from rocketc.config_fields import unknown_keyword
 from rocketc.status import GetStatus
 
 cdef enum:
@@ -63,7 +65,7 @@ cdef class Getting(Putting):
     def get(
         self, str topic not None, queue_id=0, offset=0, max_count=32, *, tags=None, max_bytes=None, wait=None,
         bint views=False, bint exact_tags=True, bint broker_limits=False, str crc not None="body",
-        bint decompress=True, bint unwrap=True,
+        bint decompress=True, bint unwrap=True, **unknown,
     ):
         """Return messages of a queue from a queue offset on as a GetResult, even if the queue or offset does not exist.
 
@@ -96,8 +98,10 @@ cdef class Getting(Putting):
         >>> found.status.name, [m.body for m in found], found.next_offset
         ('FOUND', [b'one', b'two'], 2)
         """
+        if unknown:
+            raise unknown_keyword(self.get, unknown)
         cdef int how = read_flags(crc, decompress, unwrap, views, exact_tags, broker_limits)
-        cdef int64_t until = -1, since = 0, at
+        cdef int64_t until = checked_until("wait", wait), since = rc_clock_ns() if wait is not None else 0, at
         cdef GetResult r
         if wait is not None and self._stepper is not None and wait > 0:
             raise ValueError(f"wait={wait}: a store with background=False can't wait; call step(), then get() again")
@@ -116,9 +120,6 @@ cdef class Getting(Putting):
                     offset = at
                 elif r.status is not NO_MESSAGE_IN_QUEUE and r.status is not NO_MATCHED_LOGIC_QUEUE:
                     return r
-                if until < 0:
-                    since = rc_clock_ns()
-                    until = since + <int64_t>(min(max(float(wait), 0.0), 1e9) * 1e9)
                 if not self._wait_for_more(topic, queue_id, offset, since, until):
                     return r
         finally:
@@ -126,7 +127,7 @@ cdef class Getting(Putting):
 
     def get_raw(
         self, str topic not None, queue_id=0, offset=0, max_count=32, *, tags=None, max_bytes=None,
-        bint exact_tags=True, bint broker_limits=False,
+        bint exact_tags=True, bint broker_limits=False, **unknown,
     ):
         """Return the records that get() would read, in place in the log and without a copy, as a RawGetResult.
 
@@ -149,6 +150,8 @@ cdef class Getting(Putting):
         True
         ('FOUND', 2, 1, [0, 1], [117588, 117588])
         """
+        if unknown:
+            raise unknown_keyword(self.get_raw, unknown)
         cdef int how = read_flags("none", True, True, False, exact_tags, broker_limits)
         self._enter_reading()
         try:
@@ -253,7 +256,7 @@ cdef class Getting(Putting):
 
     def query(
         self, str topic not None, str key not None, *, max_count=64, begin=None, end=None, bint exact_keys=True,
-        str crc not None="body", bint decompress=True, bint unwrap=True,
+        str crc not None="body", bint decompress=True, bint unwrap=True, **unknown,
     ):
         """Return the newest messages of a topic that have a key, or this UNIQ_KEY, as a QueryResult; oldest first.
 
@@ -271,6 +274,8 @@ cdef class Getting(Putting):
         ...     [m.body for m in store.query("orders", "k2")]
         [b'one']
         """
+        if unknown:
+            raise unknown_keyword(self.query, unknown)
         cdef KeyQuery w
         prepare_query(&w, max_count, begin, end, exact_keys, crc, decompress, unwrap)
         self._enter_reading()
@@ -433,10 +438,8 @@ cdef class Getting(Putting):
         ...     store.wait_dispatched(timeout=5), store.max_offset("orders")
         (True, 1)
         """
-        cdef int64_t until = INT64_MAX, end
+        cdef int64_t until = checked_until("timeout", timeout), end
         cdef int rc = RC_MORE
-        if timeout is not None:
-            until = rc_clock_ns() + <int64_t>(min(max(float(timeout), 0.0), 1e9) * 1e9)
         self._enter()
         try:
             end = self.log.last_record_end

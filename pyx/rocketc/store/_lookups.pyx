@@ -12,6 +12,7 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, in
 from libc.stdlib cimport qsort
 from libc.string cimport memchr, memcmp
 
+from rocketc._arguments cimport checked_int
 from rocketc._status cimport error_of, reason_of
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
@@ -34,8 +35,8 @@ from rocketc.log._queue_offsets cimport QueueOffsets
 from rocketc.read._filter cimport ms_of
 from rocketc.store._queue_reader cimport QueueReader, find_queue
 from rocketc.store._results cimport (
-    Cursor, PickedRecord, PickedRecords, READ_BODY_CRC, READ_LOOSE, READ_WHOLE, ReadResult, attach_copy, checked_int,
-    copy_record, cursor_enter, cursor_init, cursor_leave, cursor_rest, cursor_seek, fetch, files_of, open_record,
+    Cursor, PickedRecord, PickedRecords, READ_BODY_CRC, READ_LOOSE, READ_WHOLE, ReadResult, attach_copy, copy_record,
+    cursor_enter, cursor_init, cursor_leave, cursor_rest, cursor_seek, fetch, files_of, open_record,
     picked_add, read_copies, read_flags,
 )
 from rocketc.store._times cimport LOWER, NEAREST, UPPER, by_time, file_by_change, file_by_time, time_of

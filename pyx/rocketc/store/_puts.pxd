@@ -51,8 +51,8 @@ cdef class Putting:
     cdef int _report_news(self) except -1
     cdef void _leave(self) noexcept
     cdef PutResult _put(
-        self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,
-        born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
+        self, str topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
+        reconsume_times, prepared, bint wait_store_ok, bint wait,
     )
     cdef PutResult _put_records(self, PreparedRecord* records, int n, int how, store_host, bint wait)
     cdef PreparedRecord* _copies(self, const PutCall* c, Py_ssize_t n) except NULL

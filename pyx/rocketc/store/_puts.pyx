@@ -12,7 +12,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from rocketc.c.atomic cimport rc_add_i64, rc_count_i64, rc_load_i64, rc_store_i64
@@ -23,7 +23,8 @@ from rocketc.c.layout cimport (
 )
 from rocketc.c.service cimport rc_clock_ns
 from rocketc.c.status cimport (
-    RC_BAD_ARGUMENT, RC_FLUSH_TIMEOUT, RC_MORE, RC_NOT_A_BATCH, RC_OK, RC_OUT_OF_ORDER, RC_UNKNOWN_TOPIC,
+    RC_BAD_ARGUMENT, RC_BAD_QUEUE_ID, RC_FLUSH_TIMEOUT, RC_MORE, RC_NOT_A_BATCH, RC_OK, RC_OUT_OF_ORDER,
+    RC_UNKNOWN_TOPIC,
 )
 from rocketc.format._encoding cimport host_bytes
 from rocketc.format._record cimport MessageArgs
@@ -31,7 +32,7 @@ from rocketc.format._text_table cimport KEEP, UNKNOWN
 from rocketc.log._bodies cimport Bodies, check_body, check_iterable
 from rocketc.log._commit_log cimport CommitLog
 from rocketc.log._flusher cimport flusher_wait, flusher_wake
-from rocketc.log._message_args cimport PutCall, illegal_message, lacks_light_offsets
+from rocketc.log._message_args cimport PutCall, illegal_message, lacks_light_offsets, message_int
 from rocketc.log._prepared_record cimport (
     APPEND_AT_ONCE, APPEND_IN_ORDER, PreparedRecord, batch_count, initials_of, is_same_queue, number_of, property_of,
     refuse, topic_fault,
@@ -40,6 +41,7 @@ from rocketc.log._put_result cimport PutResult, closed, disk_full, failure, refu
 from rocketc.store._pending_put cimport new_pending_put
 
 from rocketc import _layout as layout
+from rocketc.config_fields import unknown_keyword
 from rocketc.errors import RocketcError
 from rocketc.status import PutStatus
 
@@ -83,6 +85,14 @@ cdef void fill_copies(PreparedRecord* records, const PutCall* c, Py_ssize_t n) n
         records[i] = c.record
 
 
+cdef int set_numbers(MessageArgs* d, queue_id, sys_flag, reconsume_times) except -1:
+    """Check and set the numbers that all messages have. The V6 bits of sys_flag stay those of the hosts."""
+    d.queue_id = <int32_t>message_int("queue_id", queue_id, 0, INT32_MAX)
+    d.sys_flag |= <int32_t>message_int("sys_flag", sys_flag, INT32_MIN, INT32_MAX) & ~HOSTS_V6
+    d.reconsume_times = <int32_t>message_int("reconsume_times", reconsume_times, INT32_MIN, INT32_MAX)
+    return 0
+
+
 cdef class Putting:
     """The methods of a MessageStore that append messages.
 
@@ -97,9 +107,9 @@ cdef class Putting:
         raise TypeError("a MessageStore can't be created directly: call rocketc.open()")
 
     def put(
-        self, str topic not None, body, *, tags=None, keys=None, properties=None, int32_t queue_id=0, int32_t flag=0,
-        int32_t sys_flag=0, born_timestamp=None, born_host=None, store_host=None, int32_t reconsume_times=0,
-        int64_t prepared_transaction_offset=0, bint wait_store_ok=True,
+        self, str topic not None, body, *, tags=None, keys=None, properties=None, queue_id=0, flag=0, sys_flag=0,
+        born_timestamp=None, born_host=None, store_host=None, reconsume_times=0, prepared_transaction_offset=0,
+        bint wait_store_ok=True, **unknown,
     ):
         """Append one message; return a PutResult when it is stored, in sync mode when it is durable.
 
@@ -108,10 +118,11 @@ cdef class Putting:
         tags, keys      text; several keys are separated by blanks, or given as a list
         properties      mapping of text to text, or the property string as bytes; at most 32767 bytes in total. Queue
                         offsets of light queues (INNER_MULTI_DISPATCH) and of an inner batch (INNER_NUM) are added
-        queue_id        id of the queue; the message gets its next queue offset
+        queue_id        id of the queue, 0 to 2147483647; the message gets its next queue offset
         sys_flag        as stored, including the transaction type; the two V6 bits are set from the hosts
+        flag, reconsume_times  any number of 32 bits; prepared_transaction_offset: of 64 bits
         born_timestamp  ms since the epoch; None: the store timestamp
-        born_host, store_host  (address, port); None: the configured store_host
+        born_host, store_host  (address, port from 0 to 65535); None: the configured store_host
         wait_store_ok   False: in sync mode do not wait for the flush
         Raises IllegalMessageError, PageCacheBusyError, StoreFullError, StoreIOError, StoreFailedError, ClosedError. The
         errors have RocketMQ's PutStatus as `status`, and the message is not stored. If KeyboardInterrupt ends a put in
@@ -124,15 +135,17 @@ cdef class Putting:
         >>> r.status.name, r.phy_offset, r.queue_offset, r.size
         ('PUT_OK', 0, 0, 120)
         """
+        if unknown:
+            raise unknown_keyword(self.put, unknown)
         return self._put(
             topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
             reconsume_times, prepared_transaction_offset, wait_store_ok, True,
         )
 
     def put_async(
-        self, str topic not None, body, *, tags=None, keys=None, properties=None, int32_t queue_id=0, int32_t flag=0,
-        int32_t sys_flag=0, born_timestamp=None, born_host=None, store_host=None, int32_t reconsume_times=0,
-        int64_t prepared_transaction_offset=0, bint wait_store_ok=True,
+        self, str topic not None, body, *, tags=None, keys=None, properties=None, queue_id=0, flag=0, sys_flag=0,
+        born_timestamp=None, born_host=None, store_host=None, reconsume_times=0, prepared_transaction_offset=0,
+        bint wait_store_ok=True, **unknown,
     ):
         """Append one message without waiting for the flush; it is in the log when the call returns.
 
@@ -145,6 +158,8 @@ cdef class Putting:
         ...     [f.result().queue_offset for f in futures]
         [0, 1, 2]
         """
+        if unknown:
+            raise unknown_keyword(self.put_async, unknown)
         cdef PutResult r = self._put(
             topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
             reconsume_times, prepared_transaction_offset, wait_store_ok, False,
@@ -153,9 +168,9 @@ cdef class Putting:
         return new_pending_put(self._future, self, self.log, r, until)
 
     def aput(
-        self, str topic not None, body, *, tags=None, keys=None, properties=None, int32_t queue_id=0, int32_t flag=0,
-        int32_t sys_flag=0, born_timestamp=None, born_host=None, store_host=None, int32_t reconsume_times=0,
-        int64_t prepared_transaction_offset=0, bint wait_store_ok=True,
+        self, str topic not None, body, *, tags=None, keys=None, properties=None, queue_id=0, flag=0, sys_flag=0,
+        born_timestamp=None, born_host=None, store_host=None, reconsume_times=0, prepared_transaction_offset=0,
+        bint wait_store_ok=True, **unknown,
     ):
         """put() for asyncio: `r = await store.aput(...)`. The message is in the log when the call returns.
 
@@ -169,6 +184,8 @@ cdef class Putting:
         >>> [r.queue_offset for r in asyncio.run(main())]
         [0, 1, 2]
         """
+        if unknown:
+            raise unknown_keyword(self.aput, unknown)
         cdef PutResult r
         self._enter()           # for the whole call: close() closes the descriptor, whose number is then reused
         try:
@@ -184,8 +201,8 @@ cdef class Putting:
             self._leave()
 
     cdef PutResult _put(
-        self, str topic, body, tags, keys, properties, int32_t queue_id, int32_t flag, int32_t sys_flag, born_timestamp,
-        born_host, store_host, int32_t reconsume_times, int64_t prepared, bint wait_store_ok, bint wait,
+        self, str topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
+        reconsume_times, prepared, bint wait_store_ok, bint wait,
     ):
         cdef PutCall c
         cdef Py_buffer view
@@ -195,11 +212,9 @@ cdef class Putting:
         _kept = self._encoder.encode(
             &c, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
         )
-        d.queue_id = queue_id
-        d.flag = flag
-        d.sys_flag |= sys_flag & ~HOSTS_V6
-        d.reconsume_times = reconsume_times
-        d.prepared_offset = prepared
+        set_numbers(d, queue_id, sys_flag, reconsume_times)
+        d.flag = <int32_t>message_int("flag", flag, INT32_MIN, INT32_MAX)
+        d.prepared_offset = message_int("prepared_transaction_offset", prepared, INT64_MIN, INT64_MAX)
         c.record.known = topic is self._last_topic
         if PyBytes_CheckExact(body):
             d.body = <const uint8_t*>PyBytes_AS_STRING(body)
@@ -220,8 +235,8 @@ cdef class Putting:
                 PyBuffer_Release(&view)
 
     def put_batch(
-        self, str topic not None, messages, *, int32_t queue_id=0, int32_t sys_flag=0, born_timestamp=None,
-        born_host=None, store_host=None, int32_t reconsume_times=0, bint wait_store_ok=True,
+        self, str topic not None, messages, *, queue_id=0, sys_flag=0, born_timestamp=None, born_host=None,
+        store_host=None, reconsume_times=0, bint wait_store_ok=True, **unknown,
     ):
         """Append a client's batch: messages that are stored all or none, one after the other in one file.
 
@@ -236,13 +251,15 @@ cdef class Putting:
         >>> r.count, r.queue_offset, r.size
         (2, 0, 207)
         """
+        if unknown:
+            raise unknown_keyword(self.put_batch, unknown)
         cdef PutCall c
         cdef PreparedRecord* records
         cdef list rows = []
         cdef Py_ssize_t total = 0, i
-        cdef bytes raw, content
-        if sys_flag & RC_FLAG_TRANSACTION_MASK:
-            raise illegal_message("a batch can't be part of a transaction")
+        cdef bytes raw, content, utf8 = topic.encode()
+        if message_int("sys_flag", sys_flag, INT32_MIN, INT32_MAX) & RC_FLAG_TRANSACTION_MASK:
+            raise illegal_message(f"sys_flag is {sys_flag}: a batch can't be part of a transaction")
         if topic.startswith(layout.RETRY_PREFIX):
             raise illegal_message(f"topic {topic!r}: a batch can't go to a retry topic")
         check_iterable(messages, "messages", "(flag, body, properties)")
@@ -253,10 +270,13 @@ cdef class Putting:
                 raise type(error)(
                     f"messages[{number}] must be (flag, body, properties), not {type(message).__name__}"
                 ) from None
+            flag = message_int(f"messages[{number}]: flag", flag, INT32_MIN, INT32_MAX)
             raw = b"" if properties is None else self._encoder.stored(properties)
             if number_of(property_in(raw, RC_PROPERTY_DELAY)) > 0:
                 raise illegal_message("a batch can't be delayed: one of its messages has the property DELAY")
-            if self._encoder.multi and lacks_light_offsets(bytes_at(raw), <int32_t>len(raw)):
+            if self._encoder.multi and lacks_light_offsets(
+                bytes_at(utf8), <int32_t>len(utf8), bytes_at(raw), <int32_t>len(raw)
+            ):
                 raise illegal_message(
                     "a message of a batch can't name light queues (INNER_MULTI_DISPATCH): put it alone with put()"
                 )
@@ -272,9 +292,7 @@ cdef class Putting:
                 f"topic {topic!r}: a batch of {total} bytes; max_message_size is {self.config.max_message_size} bytes"
             )
         self._encoder.encode(&c, topic, None, None, None, born_timestamp, born_host, store_host, True)
-        c.record.args.queue_id = queue_id
-        c.record.args.sys_flag |= sys_flag & ~HOSTS_V6
-        c.record.args.reconsume_times = reconsume_times
+        set_numbers(&c.record.args, queue_id, sys_flag, reconsume_times)
         records = self._copies(&c, len(rows))
         try:
             for i in range(len(rows)):
@@ -290,9 +308,8 @@ cdef class Putting:
             free(records)
 
     def put_many(
-        self, str topic not None, bodies, *, tags=None, keys=None, properties=None, int32_t queue_id=0, int32_t flag=0,
-        int32_t sys_flag=0, born_timestamp=None, born_host=None, store_host=None, int32_t reconsume_times=0,
-        bint wait_store_ok=True,
+        self, str topic not None, bodies, *, tags=None, keys=None, properties=None, queue_id=0, flag=0, sys_flag=0,
+        born_timestamp=None, born_host=None, store_host=None, reconsume_times=0, bint wait_store_ok=True, **unknown,
     ):
         """Append many messages of one queue that differ only in their bodies. This is the fastest way to put messages.
 
@@ -308,6 +325,8 @@ cdef class Putting:
         >>> r.count, r.phy_offset, r.queue_offset
         (3, 0, 0)
         """
+        if unknown:
+            raise unknown_keyword(self.put_many, unknown)
         cdef PutCall c
         cdef PreparedRecord* records
         cdef Bodies source = Bodies(bodies)
@@ -317,10 +336,8 @@ cdef class Putting:
         _kept = self._encoder.encode(
             &c, topic, tags, keys, properties, born_timestamp, born_host, store_host, wait_store_ok,
         )
-        c.record.args.queue_id = queue_id
-        c.record.args.flag = flag
-        c.record.args.sys_flag |= sys_flag & ~HOSTS_V6
-        c.record.args.reconsume_times = reconsume_times
+        set_numbers(&c.record.args, queue_id, sys_flag, reconsume_times)
+        c.record.args.flag = <int32_t>message_int("flag", flag, INT32_MIN, INT32_MAX)
         if self._needs_numbers(&c.record):
             raise illegal_message(
                 "messages with INNER_MULTI_DISPATCH or INNER_NUM need queue offsets in their properties: use put()"
@@ -364,10 +381,10 @@ cdef class Putting:
         host. The call does not wait for the flush: in sync mode a record is durable when flushed_phy_offset has reached
         its `end`.
         Returns RC_OK if all records are stored, otherwise the first other status. Each record has its own status;
-        put_status() converts it to RocketMQ's PutStatus. The codes are those of CommitLog.append, and RC_UNFIT_TOPIC,
-        RC_TOPIC_TOO_LONG, RC_UNKNOWN_TOPIC, RC_NOT_A_BATCH and RC_BAD_ARGUMENT. RC_BAD_ARGUMENT means that a record of
-        a batch lacks queue offsets in its properties. Raises ClosedError, StoreFullError, and the errors of creating a
-        topic; records with status RC_OK are stored then.
+        put_status() converts it to RocketMQ's PutStatus. The codes are those of CommitLog.append, and RC_BAD_QUEUE_ID,
+        RC_UNFIT_TOPIC, RC_TOPIC_TOO_LONG, RC_UNKNOWN_TOPIC, RC_NOT_A_BATCH and RC_BAD_ARGUMENT. RC_BAD_ARGUMENT means
+        that a record of a batch lacks queue offsets in its properties. Raises ClosedError, StoreFullError, and the
+        errors of creating a topic; records with status RC_OK are stored then.
         """
         self._enter()
         try:
@@ -391,7 +408,7 @@ cdef class Putting:
         cdef PutResult r = PutResult.__new__(PutResult)
         cdef const PreparedRecord* last = &records[n - 1]
         cdef int i
-        r.host = self._encoder.host if store_host is None else host_bytes(store_host)
+        r.host = self._encoder.host if store_host is None else host_bytes("store_host", store_host)
         r.status = status
         r.phy_offset = records.args.phy_offset
         r.queue_offset = records.args.queue_offset
@@ -508,7 +525,10 @@ cdef class Putting:
         return rc
 
     cdef bint _check_records(self, PreparedRecord* records, int n) except -1:
-        """Set missing hosts, and refuse records with a bad topic; True if a property may request queue offsets."""
+        """Set missing hosts; refuse records with a bad queue id or topic.
+
+        Returns True if a property may request queue offsets.
+        """
         cdef PreparedRecord* r
         cdef PreparedRecord* before = NULL
         cdef uint32_t initials = 0
@@ -516,6 +536,9 @@ cdef class Putting:
         for i in range(n):
             r = &records[i]
             if r.status != RC_MORE:
+                continue
+            if r.args.queue_id < 0:
+                r.status = RC_BAD_QUEUE_ID
                 continue
             if not r.known and (before == NULL or not is_same_queue(before, r)):
                 if self._known.get(r.args.topic, r.args.topic_len) != KEEP:
@@ -560,7 +583,7 @@ cdef class Putting:
             r.messages = <int32_t>max(number_of(number), 1)
             if property_of(props, n, RC_PROPERTY_INNER_BASE) is None:
                 return True
-        return self._encoder.multi and lacks_light_offsets(props, n)
+        return self._encoder.multi and lacks_light_offsets(r.args.topic, r.args.topic_len, props, n)
 
     cdef object _wait(self, int64_t end, int64_t until):
         """Wait until all bytes before `end` are durable, and check for signals; PUT_OK or FLUSH_DISK_TIMEOUT."""

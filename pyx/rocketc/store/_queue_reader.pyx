@@ -16,6 +16,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.errno cimport ENOENT, ENOMEM
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 
+from rocketc._arguments cimport checked_int
 from rocketc._status cimport error_of, reason_of
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.layout cimport RC_BCQ_UNIT_BYTES, RC_CQ_UNIT_BYTES, RC_MSG_MIN_BYTES
@@ -35,8 +36,7 @@ from rocketc.store._raw_records cimport (
 )
 from rocketc.store._record_copies cimport copy_around_bodies, copy_records
 from rocketc.store._results cimport (
-    LogPaths, READ_BROKER, READ_CODES, READ_LOOSE, READ_VIEWS, ReadResult, TagFilter, checked_int, fetch, files_of,
-    read_flags,
+    LogPaths, READ_BROKER, READ_CODES, READ_LOOSE, READ_VIEWS, ReadResult, TagFilter, fetch, files_of, read_flags,
 )
 
 from rocketc.errors import CorruptUnitError

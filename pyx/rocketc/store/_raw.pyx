@@ -8,9 +8,10 @@ import os
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport ENOENT, ENOMEM
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t
 from libc.string cimport memcpy
 
+from rocketc._arguments cimport checked_int
 from rocketc._status cimport error_of, reason_of
 from rocketc.c.atomic cimport rc_add_i64, rc_count_i64, rc_load_i64
 from rocketc.c.status cimport (
@@ -34,7 +35,7 @@ cdef enum:
 cdef class RawAccess(Getting):
     """The methods of a MessageStore that copy the log."""
 
-    def read_raw(self, int64_t phy_offset, int64_t max_bytes=MOST_BYTES, *, upto=None, bint views=False):
+    def read_raw(self, phy_offset, max_bytes=MOST_BYTES, *, upto=None, bint views=False):
         """Return whole records of the log from a physical offset on, as stored; b"" if there are no records yet.
 
         phy_offset  where a record begins: min_phy_offset, or the end of the bytes of the previous call
@@ -62,10 +63,10 @@ cdef class RawAccess(Getting):
         cdef bytes block
         cdef View view
         cdef uint8_t* to
-        cdef int64_t limit = INT64_MAX if upto is None else upto
+        cdef int64_t at = checked_int("phy_offset", phy_offset, INT64_MIN, INT64_MAX)
+        cdef int64_t most = checked_int("max_bytes", max_bytes, 1, INT64_MAX)
+        cdef int64_t limit = INT64_MAX if upto is None else checked_int("upto", upto, INT64_MIN, INT64_MAX)
         cdef int rc
-        if max_bytes < 1:
-            raise ValueError(f"max_bytes={max_bytes}; it must be at least 1")
         install()
         self._enter_reading()
         try:
@@ -73,13 +74,13 @@ cdef class RawAccess(Getting):
                 self._look_around()
             q = &self.reader.log.q
             with nogil:
-                rc = raw_read(q, phy_offset, limit, max_bytes, True, &raw)
+                rc = raw_read(q, at, limit, most, True, &raw)
             if rc != RC_OK:
-                raise self._no_record(rc, phy_offset)
+                raise self._no_record(rc, at)
             if raw.file == NULL:
                 return None if views else b""
             if views:
-                view = view_of(raw.file, phy_offset - raw.file.start, raw.size)     # takes over the hold
+                view = view_of(raw.file, at - raw.file.start, raw.size)     # takes over the hold
                 rc_add_i64(&raw.file.pointers, -1)      # the view has counted a pointer of its own
                 return view
             try:
@@ -114,7 +115,7 @@ cdef class RawAccess(Getting):
             text = f"no record begins there, or it is damaged: {reason_of(rc)}"
         return PhyOffsetError(f"{self.path}: physical offset {phy_offset}: {text}", phy_offset)
 
-    def append_raw(self, int64_t phy_offset, data):
+    def append_raw(self, phy_offset, data):
         """Append the whole records of a block of another store's log; return the physical offset after them.
 
         phy_offset  of the block's first byte: max_phy_offset; for an empty log also any multiple of the file size
@@ -138,6 +139,7 @@ cdef class RawAccess(Getting):
         ...     end, [m.body for m in replica.get("orders", wait=5)], replica.put("orders", b"own").queue_offset
         (200, [b'one', b'two'], 2)
         """
+        cdef int64_t at = checked_int("phy_offset", phy_offset, INT64_MIN, INT64_MAX)
         cdef RawAppended out
         cdef Py_buffer view
         cdef int rc
@@ -152,12 +154,12 @@ cdef class RawAccess(Getting):
             try:
                 with self._numbering:       # no put may use queue offsets of light queues that change here
                     with nogil:
-                        rc = raw_append(self.log, phy_offset, <const uint8_t*>view.buf, view.len, &out)
+                        rc = raw_append(self.log, at, <const uint8_t*>view.buf, view.len, &out)
             finally:
                 PyBuffer_Release(&view)
             if rc != RC_OK:
                 rc_count_i64(&self._refused, 1)
-                raise self._no_block(rc, phy_offset, &out)
+                raise self._no_block(rc, at, &out)
             return out.end
         finally:
             self._leave()

@@ -95,7 +95,6 @@ cdef class LogPaths:
         int64_t _start          # physical offset
     cdef str at(self, int64_t phy_offset)
 
-cdef int64_t checked_int(str what, object value, int64_t least, int64_t most) except? -1
 cdef int read_flags(
     str crc, bint decompress, bint unwrap, bint views, bint exact, bint broker_limits,
 ) except -1

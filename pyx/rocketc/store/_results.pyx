@@ -5,12 +5,10 @@ A unit of a consume queue or of the index gives the physical offset of a record.
 copy of the record, which no other process can change.
 """
 import os
-from operator import index
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SET_ITEM
-from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.ref cimport Py_INCREF
 from libc.errno cimport ENOENT, ENOMEM
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uintptr_t
@@ -47,21 +45,6 @@ next(NOTHING, None)                                 # an exhausted iterator can 
 
 cdef int64_t LARGEST_EXT_ADDRESS = -2147483649      # tags codes up to here are addresses of ext units
 cdef int64_t PLAIN_BODY_BYTES = 64 << 20            # most bytes of a decompressed body
-
-
-cdef int64_t checked_int(str what, object value, int64_t least, int64_t most) except? -1:
-    """Return an int argument. Raises TypeError, or ValueError with the allowed range."""
-    cdef int overflow = 0
-    cdef long long n
-    if not PyLong_CheckExact(value):
-        try:
-            value = index(value)
-        except TypeError:
-            raise TypeError(f"{what}: expected int, got {type(value).__name__}") from None
-    n = PyLong_AsLongLongAndOverflow(value, &overflow)
-    if overflow != 0 or n < least or n > most:
-        raise ValueError(f"{what} is {value}; allowed are {least} to {most}")
-    return n
 
 
 cdef int read_flags(

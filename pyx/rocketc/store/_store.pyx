@@ -11,9 +11,10 @@ import weakref
 from functools import partial
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 from posix.unistd cimport usleep
 
+from rocketc._arguments cimport checked_int, checked_until
 from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
 from rocketc.c.service cimport rc_clock_ns
 from rocketc.c.status cimport RC_CLOSED, RC_FLUSH_TIMEOUT, RC_MORE, RC_OK, RC_OUT_OF_ORDER
@@ -195,7 +196,7 @@ cdef class MessageStore(RawAccess):
         finally:
             self._leave()
 
-    def wait_flushed(self, int64_t end, timeout=None):
+    def wait_flushed(self, end, timeout=None):
         """Wait until all bytes before a physical offset are durable; return False if timeout seconds pass before that.
 
         Raises StoreFailedError.
@@ -205,14 +206,14 @@ cdef class MessageStore(RawAccess):
         ...     store.wait_flushed(store.put("orders", b"hello").end, timeout=5)
         True
         """
-        cdef int64_t until = INT64_MAX if timeout is None else rc_clock_ns() + <int64_t>(timeout * 1e9)
+        cdef int64_t position = checked_int("end", end, INT64_MIN, INT64_MAX), until = checked_until("timeout", timeout)
         self._enter()
         try:
-            return self._wait(end, until) is PutStatus.PUT_OK
+            return self._wait(position, until) is PutStatus.PUT_OK
         finally:
             self._leave()
 
-    def confirm(self, int64_t phy_offset):
+    def confirm(self, phy_offset):
         """Set confirmed_phy_offset: all bytes before it are where they must be, for example on the replicas.
 
         A value lower than the current one is ignored. The call wakes threads in wait_confirmed(). With
@@ -229,10 +230,11 @@ cdef class MessageStore(RawAccess):
         (0, 0)
         (True, 1)
         """
+        cdef int64_t position = checked_int("phy_offset", phy_offset, INT64_MIN, INT64_MAX)
         cdef int rc
         self._enter()
         try:
-            rc = self.log.confirm(phy_offset)
+            rc = self.log.confirm(position)
             if rc == RC_OUT_OF_ORDER:
                 end = rc_load_i64(&self.log.q.wrote)
                 raise PhyOffsetError(
@@ -241,7 +243,7 @@ cdef class MessageStore(RawAccess):
         finally:
             self._leave()
 
-    def wait_confirmed(self, int64_t end, timeout=None):
+    def wait_confirmed(self, end, timeout=None):
         """Wait until all bytes before a physical offset are confirmed; return False if timeout seconds pass first.
 
         Any number of threads may wait; each wakes when its own offset is reached. Raises StoreFailedError, and
@@ -255,16 +257,14 @@ cdef class MessageStore(RawAccess):
         ...     store.wait_confirmed(end, timeout=5), store.wait_confirmed(end + 1, timeout=0)
         (True, False)
         """
-        cdef int64_t until = INT64_MAX
+        cdef int64_t position = checked_int("end", end, INT64_MIN, INT64_MAX), until = checked_until("timeout", timeout)
         cdef int rc = RC_MORE
-        if timeout is not None:
-            until = rc_clock_ns() + <int64_t>(min(max(float(timeout), 0.0), 1e9) * 1e9)
         self._enter()
         try:
             while rc == RC_MORE:
                 PyErr_CheckSignals()
                 with nogil:
-                    rc = self.log.confirmed_position.wait(end, until, SLICE_NS)
+                    rc = self.log.confirmed_position.wait(position, until, SLICE_NS)
             if rc == RC_CLOSED:
                 raise closed(f"{self.path}: the store was closed during this call")
             if rc != RC_OK and rc != RC_FLUSH_TIMEOUT:
@@ -421,7 +421,7 @@ cdef class MessageStore(RawAccess):
 
     def _wait_closed(self, timeout):
         """Wait until close() in another thread ends, or for this many seconds."""
-        cdef int64_t until = INT64_MAX if timeout is None else rc_clock_ns() + <int64_t>(timeout * 1e9)
+        cdef int64_t until = checked_until("timeout", timeout)
         while not self.closed and rc_clock_ns() < until:
             with nogil:
                 usleep(200)
@@ -511,6 +511,7 @@ cdef class MessageStore(RawAccess):
         queue_type                         "SimpleCQ" or "BatchCQ"; it can't be changed later
         message_type                       "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED" or "UNSPECIFIED"
         attributes                         other attributes; `+name` is the same as `name`, `-name` removes it
+        check_name                         False: allow each name that a folder can have; brokers refuse some of them
         After the first call the store keeps its table of topics. Then a put to a new topic creates the topic, or is
         refused if auto_create_topic_enable is off. Raises IllegalMessageError for an invalid topic name, ValueError for
         other values that RocketMQ does not allow; StoreIOError, StoreFullError.
@@ -646,6 +647,10 @@ cdef class MessageStore(RawAccess):
         ...     store.wait_dispatched(), store.clean(expired_ms=-1).log_files > 0, store.min_offset("orders") > 0
         (True, True, True)
         """
+        if expired_ms is not None:
+            expired_ms = checked_int("expired_ms", expired_ms, INT64_MIN, INT64_MAX)
+        if now is not None:
+            now = checked_int("now", now, INT64_MIN, INT64_MAX)
         self._enter_now()
         try:
             return self._maintenance.clean(asked=asked, expired_ms=expired_ms, now=now)
@@ -664,7 +669,7 @@ cdef class MessageStore(RawAccess):
         """
         self._positions = weakref.ref(positions)
 
-    def delete_before(self, int64_t phy_offset):
+    def delete_before(self, phy_offset):
         """Delete the log files that end at or before a physical offset, regardless of age; return a CleanReport.
 
         The caller makes sure that their messages are not needed. rocketc.Queue deletes files that all groups have
@@ -676,9 +681,10 @@ cdef class MessageStore(RawAccess):
         ...     store.wait_dispatched(), store.delete_before(r.end).log_files, store.min_offset("orders")
         (True, 3, 9)
         """
+        cdef int64_t end = checked_int("phy_offset", phy_offset, INT64_MIN, INT64_MAX)
         self._enter_now()
         try:
-            return self._maintenance.delete_before(phy_offset)
+            return self._maintenance.delete_before(end)
         finally:
             self._leave()
 

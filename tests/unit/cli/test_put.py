@@ -176,7 +176,7 @@ def test_cat_and_put_copy_a_store(call, golden, name):
     """cat | put --jsonl: the content of the messages is unchanged, their positions are new."""
     source = list(library.scan(golden(name).path))
     printed = rocketc("cat", "--json", golden(name).path).stdout
-    code, _, err = call("s", "--jsonl", "--file-size", "1MiB", stdin=printed)
+    code, _, err = call("s", "--jsonl", "--any-topic", "--file-size", "1MiB", stdin=printed)
     assert code == 0, err
     copied = messages("s")
     assert len(copied) == len(source)
@@ -386,8 +386,38 @@ def test_unreadable_input(call, tmp_path, args, told):
 
 
 def test_a_topic_that_is_too_long(call):
-    code, _, err = call("s", "-t", "x" * 300, *SMALL, stdin=b"x\n")
+    code, _, err = call("s", "-t", "x" * 300, "--any-topic", *SMALL, stdin=b"x\n")
     assert code == 1 and "topic" in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("topic", "wrong"),
+    [
+        ("new orders", "a topic name may only have letters, digits and %|_-"),
+        ("größe", "a topic name may only have letters, digits and %|_-"),
+        ("", "a topic name must not be empty"),
+        ("x" * 128, "a topic name like this has 127 characters at most, not 128"),
+    ],
+)
+def test_topics_that_brokers_refuse(call, tmp_path, topic, wrong):
+    """Nothing is stored, and no store is created; --any-topic allows all that can be the name of a folder."""
+    code, _, err = call("s", "-t", topic, *SMALL, stdin=b"x\n")
+    assert code == 2 and f"topic {topic!r}: {wrong}; --any-topic allows it" in " ".join(err.split())
+    assert not (tmp_path / "s").exists()
+    line = json.dumps({"topic": topic, "body": "x"})
+    code, _, err = call("s", "--jsonl", *SMALL, stdin=f'{{"topic":"a","body":"x"}}\n{line}\n'.encode())
+    assert code == 1 and f"stdin, line 2: topic {topic!r}: {wrong}; --any-topic allows it" in err
+    assert len(messages(tmp_path / "s")) == 1
+    if topic:
+        assert call("s", "-t", topic, "--any-topic", stdin=b"x\n")[0] == (0 if len(topic) < 128 else 1)
+        assert call("s", "--jsonl", "--any-topic", stdin=line.encode())[0] == 0
+        assert messages(tmp_path / "s")[-1].topic == topic
+
+
+def test_topics_that_brokers_accept(call, tmp_path):
+    for topic in ("Az09%|_-", "x" * 127, "%RETRY%" + "g" * 248):
+        assert call("s", "-t", topic, *SMALL, stdin=b"x\n")[0] == 0
+    assert len(messages(tmp_path / "s")) == 3
 
 
 # ---------------------------------------------------------------- broker.conf, places

@@ -145,11 +145,11 @@ def test_kinds_of_body(kind, body):
         ({"body": memoryview(b"body")[::2]}, (ValueError, BufferError)),
         ({"version": 0}, ValueError),
         ({"version": 3}, ValueError),
-        ({"queue_id": 1 << 31}, (OverflowError, ValueError)),
-        ({"phy_offset": 1 << 63}, (OverflowError, ValueError)),
+        ({"queue_id": 1 << 31}, rocketc.IllegalMessageError),
+        ({"phy_offset": 1 << 63}, rocketc.IllegalMessageError),
         ({"queue_id": "1"}, TypeError),
         ({"born_host": ("no address", 1)}, ValueError),
-        ({"born_host": ("1.2.3.4", 1 << 31)}, (OverflowError, ValueError)),
+        ({"born_host": ("1.2.3.4", 1 << 31)}, rocketc.IllegalMessageError),
         ({"born_host": "1.2.3.4"}, (TypeError, ValueError)),
         ({"properties": {"": "v"}}, rocketc.IllegalMessageError),
         ({"properties": {"a\x01": "v"}}, rocketc.IllegalMessageError),
@@ -171,12 +171,12 @@ def test_blank(size):
 
 @pytest.mark.parametrize("size", [0, 1, 7])
 def test_a_blank_too_small(size):
-    with pytest.raises(ValueError, match=f"size={size}"):
+    with pytest.raises(ValueError, match=f"size is {size}; allowed are 8 to"):
         rocketc.encode_blank(size)
 
 
 def test_wrong_sizes_of_blanks():
-    with pytest.raises((OverflowError, ValueError)):
+    with pytest.raises(ValueError, match="size is -1"):
         rocketc.encode_blank(-1)
     with pytest.raises(rocketc.IllegalMessageError):
         rocketc.encode_blank(1 << 31)
@@ -247,7 +247,7 @@ def test_wrong_lengths(at, code, number):
 def test_wrong_entries():
     with pytest.raises(rocketc.IllegalMessageError, match="properties"):
         rocketc.encode_batch([(0, b"", b"p" * 32768)])
-    with pytest.raises((OverflowError, ValueError)):
+    with pytest.raises(rocketc.IllegalMessageError, match="flag is"):
         rocketc.encode_batch([(1 << 31, b"", None)])
     with pytest.raises(TypeError):
         rocketc.encode_batch([(0, "text", None)])

@@ -149,10 +149,9 @@ def test_store_timestamps_do_not_go_back(open_store):
 
 
 def test_queue_ids(open_store):
-    """Any 32-bit integer: replacing negative queue ids is the task of the broker."""
     store = open_store()
-    ids = [0, 65535, 2**31 - 1, -1]
-    assert [store.put("t", b"", queue_id=n).queue_offset for n in ids] == [0] * 4
+    ids = [0, 65535, 2**31 - 1]
+    assert [store.put("t", b"", queue_id=n).queue_offset for n in ids] == [0] * 3
     assert [m["queueId"] for m in records(store)] == ids
 
 
@@ -457,6 +456,45 @@ def test_light_queues_that_are_not_enabled(open_store):
     store = open_store()
     store.put("t", b"", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})
     assert records(store)[0]["properties"] == {"INNER_MULTI_DISPATCH": "%LMQ%a"}
+
+
+# As RocketMQ 5.3.3 answered; tests/interop/test_other_queues.py asks it again.
+WITHOUT_LIGHT_QUEUES = ["%RETRY%g", "%RETRY%", "rmq_sys_x", "rmq_sys_", "SCHEDULE_TOPIC_XXXX"]
+WITH_LIGHT_QUEUES = [
+    "t",
+    "x%RETRY%g",
+    "%retry%g",
+    "%DLQ%g",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "SCHEDULE_TOPIC_XXXXX",
+    "rmq_sys",
+]
+
+
+@pytest.mark.parametrize("given", [{}, {"INNER_MULTI_QUEUE_OFFSET": "0"}], ids=["", "given"])
+@pytest.mark.parametrize("topic", [*WITHOUT_LIGHT_QUEUES, *WITH_LIGHT_QUEUES])
+def test_topics_without_light_queues(open_store, topic, given):
+    """Messages of retry topics, system topics and the topic of delayed messages go to no light queue."""
+    light = {"enable_lmq": True, "enable_multi_dispatch": True}
+    store = open_store(**light)
+    store.put(topic, b"1", properties={"INNER_MULTI_DISPATCH": "%LMQ%a", **given})
+    store.wait_dispatched()
+    goes = topic in WITH_LIGHT_QUEUES
+    assert records(store)[0]["properties"].get("INNER_MULTI_QUEUE_OFFSET") == ("0" if goes or given else None)
+    assert store.queues() == sorted([(topic, 0), *[("%LMQ%a", 0)] * goes])
+    if not (goes and given):
+        store.put("t", b"2", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})
+    assert [m.body for m in store.get("%LMQ%a")] == [b"1"] * goes + [b"2"] * (not (goes and given))
+    store.close()
+    assert rocketc.verify(store.path).derived.findings == []
+
+
+def test_a_batch_of_a_topic_without_light_queues(open_store):
+    store = open_store(enable_lmq=True, enable_multi_dispatch=True)
+    store.put_batch("rmq_sys_x", [(0, b"x", {"INNER_MULTI_DISPATCH": "%LMQ%a"})])
+    store.put_many("rmq_sys_x", [b"y"], properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})
+    assert [m["properties"] for m in records(store)] == [{"INNER_MULTI_DISPATCH": "%LMQ%a"}] * 2
+    assert store.queues() == [("rmq_sys_x", 0)]
 
 
 @pytest.mark.parametrize("flush", ["async", "sync"])

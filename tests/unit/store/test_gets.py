@@ -143,7 +143,7 @@ def test_wait_dispatched(store):
     assert store.wait_dispatched(30)
     assert store.max_offset("t") == 5000
     assert store.dispatch_behind_bytes == 0
-    with pytest.raises(ValueError, match="float"):
+    with pytest.raises(TypeError, match="timeout: expected a number of seconds, got str"):
         store.wait_dispatched("soon")
 
 

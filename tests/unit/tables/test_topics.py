@@ -401,11 +401,11 @@ def test_an_offset_is_the_last_committed_one(tmp_path):
     offsets.commit("a", "g", 0, 100)
     offsets.commit("a", "g", 0, 7)  # smaller ones, too
     assert offsets.get("a", "g", 0) == 7
-    with pytest.raises(ValueError, match="64 bits"):
+    with pytest.raises(ValueError, match=r"offset is .*; allowed are"):
         offsets.commit("a", "g", 0, 1 << 63)
     with pytest.raises((TypeError, AttributeError)):
         offsets.commit("a", "g", 0, "7")
-    with pytest.raises(ValueError, match="levels begin at 1"):
+    with pytest.raises(ValueError, match=r"level is .*; allowed are 1 to"):
         DelayOffsets(tmp_path).commit(0, 1)
 
 

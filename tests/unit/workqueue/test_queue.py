@@ -100,7 +100,7 @@ def test_an_empty_queue(open_queue):
     with pytest.raises(python_queue.Empty):
         queue.get(timeout=0.05)
     assert time.monotonic() - before >= 0.05
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(ValueError, match="timeout is -1; it must be at least 0"):
         queue.get(timeout=-1)
 
 
