@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from rocketc.cli.arguments import Number, Size
+from rocketc.cli.exit_codes import COULD_NOT
 from rocketc.cli.output import DamageNotes, Out, command, note, progress
 from rocketc.cli.selection import Selection, selects
 from rocketc.cli.signals import Ended, signals_raise
@@ -141,7 +142,7 @@ def export(
             return error.code
         except ImportError as error:
             note(str(error))
-            return 1
+            return COULD_NOT
         if as_json:
             out.json(_summary(report))
     if not as_json:

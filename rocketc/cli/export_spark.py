@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocketc.cli.exit_codes import COULD_NOT, DAMAGED, DONE
 from rocketc.cli.output import Out, note, progress
 from rocketc.cli.selection import Selection
 from rocketc.cli.signals import Ended, signals_raise
-from rocketc.errors import StoreLockedError
 from rocketc.files.paths import resolve
 from rocketc.report.text import many, show_size
 
@@ -55,7 +55,7 @@ def export_spark(
         from rocketc.spark import archive as spark_archive
     except ImportError as error:
         note(str(error))
-        return 1
+        return COULD_NOT
     source = selection.paths[0] if len(selection.paths) == 1 else list(selection.paths)
     with Out() as out, signals_raise():
         try:
@@ -76,11 +76,11 @@ def export_spark(
                     )
             finally:
                 spark.stop()
-        except (ValueError, StoreLockedError) as error:
+        except ValueError as error:
             raise click.UsageError(str(error)) from None
         except (PySparkException, Py4JError) as error:
             note(f"Spark: {said(str(error))}")
-            return 1
+            return COULD_NOT
         except Ended as error:
             return error.code
         if as_json:
@@ -93,8 +93,8 @@ def export_spark(
     if report.damage:
         lost = sum(one.stop - one.start for one in report.damage)
         note(f"damage: {many(len(report.damage), 'range')}, {lost} bytes lost")
-        return 1
-    return 0
+        return DAMAGED
+    return DONE
 
 
 def said(text: str) -> str:

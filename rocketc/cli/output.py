@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 import click
 
+from rocketc.cli.exit_codes import COULD_NOT, DONE, INTERRUPTED, code_of
 from rocketc.errors import CorruptRecordError, DamageWarning, RocketcError
 from rocketc.report.text import in_words, plain, visible, visible_json
 
@@ -162,19 +163,19 @@ def _ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
         try:
             code = run(*args, **options)
         except KeyboardInterrupt:
-            code = 130
+            code = INTERRUPTED
         except BrokenPipeError as error:  # the reader of the pipe has ended
-            code = 130 if isinstance(error.__context__, KeyboardInterrupt) else 0
+            code = INTERRUPTED if isinstance(error.__context__, KeyboardInterrupt) else DONE
             _discard_output()
         except CorruptRecordError as error:
-            code = 1
+            code = code_of(error)
             where = f"{error.file}: " if error.file else ""
             note(f"{where}damage at physical offset {error.offset}: {error.reason}{in_words(error.reason)}")
         except RocketcError as error:
-            code = 1
+            code = code_of(error)
             note(plain(error))
         except OSError as error:  # of stdout: the disk is full, or stdout is closed
-            code = 1
+            code = COULD_NOT
             _discard_output()
             note(f"can't write: {plain(error)}")
         except UnicodeEncodeError as error:  # from an argument; open() accepts such file names

@@ -12,6 +12,7 @@ import click
 
 from rocketc.cli.arguments import JAVA_INT_MAX, Number, Regex
 from rocketc.cli.completion import complete_topic
+from rocketc.cli.exit_codes import DAMAGED, DONE
 from rocketc.cli.output import note
 from rocketc.cli.times import When
 from rocketc.files.remote import shown
@@ -48,11 +49,10 @@ class Selection:
             lost = sum(damage.stop - damage.start for damage in report.damage)
             ranges = "1 range" if len(report.damage) == 1 else f"{len(report.damage)} ranges"
             note(f"damage: {ranges}, {lost} bytes lost")
-            return 1
+            return DAMAGED
         if complete and report.bytes == 0:
             note(f"nothing to read: {' '.join(map(shown, self.paths))}")
-            return 1
-        return 0
+        return DONE
 
 
 def topics_option(begin: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -8,6 +8,7 @@ import time
 import click
 
 from rocketc.cli.arguments import Seconds, read_conf, refuse_a_log
+from rocketc.cli.exit_codes import DONE
 from rocketc.cli.output import command, print_result
 from rocketc.config import StoreConfig
 from rocketc.files.remote import refuse_urls
@@ -56,7 +57,7 @@ def top(path: str, interval: float, sort: str, groups: bool, conf: str | None, o
     print_result(
         as_json, lambda: {"path": path, **rates.to_dict()}, lambda color: render(draw(path, rates, sort, view), color)
     )
-    return 0
+    return DONE
 
 
 def _show(path: str, config: StoreConfig | None, interval: float, sort: str, view: str) -> int:
@@ -69,4 +70,4 @@ def _show(path: str, config: StoreConfig | None, interval: float, sort: str, vie
         raise click.UsageError(str(error)) from None
     with open_store(path, read_only=True, config=config) as store:
         Top(path, SnapshotReader(store), interval, sort, view).run()
-    return 0
+    return DONE

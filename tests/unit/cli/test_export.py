@@ -77,10 +77,10 @@ def test_damage_is_reported_and_makes_the_exit_code_1(call, golden, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["x.csv", "x.parquet"]
 
 
-def test_nothing_to_read_is_an_empty_table_and_exit_code_1(call, tmp_path):
+def test_nothing_to_read_is_an_empty_table_and_exit_code_0(call, tmp_path):
     (tmp_path / "store" / "commitlog").mkdir(parents=True)
     code, out, err = call("store", "-o", "x.parquet")
-    assert (code, out) == (1, "") and "nothing to read: store" in err
+    assert (code, out) == (0, "") and "nothing to read: store" in err
     assert pq.read_table(tmp_path / "x.parquet").schema == pa.schema(library.decode(b""))
 
 
@@ -145,7 +145,7 @@ def test_a_reader_that_closes_the_pipe_ends_the_command_quietly(golden, form):
 def test_stdout_on_a_full_disk_is_reported(store):
     with open("/dev/full", "wb") as full:
         done = rocketc("export", store, "-o", "-", stdout=full)
-    assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: No space left on device\n")
+    assert (done.returncode, done.stderr) == (3, b"rocketc: can't write: No space left on device\n")
 
 
 def test_export_refuses_to_write_to_a_terminal(store):
@@ -199,7 +199,7 @@ def test_output_inside_the_input_is_wrong_usage(call, store):
 
 def test_no_such_input(call, tmp_path):
     code, _, err = call("nowhere", "-o", "x.csv")
-    assert (code, err.count("\n"), os.listdir(tmp_path)) == (1, 1, [])
+    assert (code, err.count("\n"), os.listdir(tmp_path)) == (3, 1, [])
 
 
 def test_force_replaces(call, store, tmp_path):
@@ -212,7 +212,7 @@ def test_force_replaces(call, store, tmp_path):
 @pytest.mark.parametrize("output", ["no/x.csv", "/proc/x.csv", "/dev/full"])
 def test_paths_that_cannot_be_written(call, store, tmp_path, output):
     code, out, err = call(store, "-o", output, "--format", "csv")
-    assert (code, out) == (1, "") and err.startswith(f"rocketc: {output}: ") and err.count("\n") == 1
+    assert (code, out) == (3, "") and err.startswith(f"rocketc: {output}: ") and err.count("\n") == 1
     assert os.listdir(tmp_path) == []
 
 
@@ -229,7 +229,7 @@ def test_a_limit_of_the_system_is_reported_and_no_file_is_left(golden, tmp_path,
     done = subprocess.run(
         command + target[1:], env=environment(), cwd=tmp_path, preexec_fn=limit, capture_output=True, timeout=60
     )
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert done.stderr.decode().startswith(f"rocketc: {output}") and done.stderr.endswith(b": File too large\n")
     assert os.listdir(tmp_path) == []
 
@@ -320,9 +320,9 @@ def test_text_works_without_packages_and_parquet_names_its_package(golden, tmp_p
         assert without("pyarrow", store, "-o", tmp_path / name).returncode == 0
     for name in ("y.parquet", "y.arrow"):
         done = without("pyarrow", store, "-o", tmp_path / name)
-        assert (done.returncode, done.stderr) == (1, b"rocketc: this needs pyarrow: pip install 'rocketc[arrow]'\n")
+        assert (done.returncode, done.stderr) == (3, b"rocketc: this needs pyarrow: pip install 'rocketc[arrow]'\n")
     done = without("compression.zstd,compression,backports.zstd", store, "-o", tmp_path / "y.csv.zst")
-    assert done.returncode == 1 and b"pip install 'rocketc[compression]'" in done.stderr
+    assert done.returncode == 3 and b"pip install 'rocketc[compression]'" in done.stderr
     assert sorted(os.listdir(tmp_path)) == ["x.csv.gz", "x.jsonl"]
 
 
