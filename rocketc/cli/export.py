@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rocketc.cli.arguments import Number, Size
-from rocketc.cli.exit_codes import COULD_NOT
+from rocketc.cli.exit_codes import COULD_NOT, DONE, NOT_FOUND
 from rocketc.cli.output import DamageNotes, Out, command, note, progress
 from rocketc.cli.selection import Selection, selects
 from rocketc.cli.signals import Ended, signals_raise
@@ -20,6 +20,7 @@ from rocketc.exports.export import Export, ExportReport
 from rocketc.exports.folder import SOURCES
 from rocketc.exports.formats import COMPRESSIONS
 from rocketc.read._arrow import COLUMN_NAMES
+from rocketc.read.scan import ScanReport
 from rocketc.report.text import many, show_size
 
 
@@ -135,9 +136,12 @@ def export(
             raise click.UsageError(_existing_text(error)) from None
         except (ValueError, NotADirectoryError) as error:
             raise click.UsageError(str(error)) from None
+        ended = _Ended(selection)
         try:
             with signals_raise(), progress("exporting", scan.bytes) as update:
-                report = plan.run(update)
+                report = plan.run(update, ended.check)
+        except _NothingFoundError:
+            return NOT_FOUND
         except Ended as error:
             return error.code
         except ImportError as error:
@@ -149,7 +153,27 @@ def export(
         where = "" if report.path is None else f" to {report.path}"
         files = f" in {many(report.files, 'file')}" if partition_by else ""
         note(f"{many(report.rows, 'message')} written{where}: {show_size(report.bytes)}{files}")
-    return selection.conclude(report.scan)
+    return ended.code if ended.code is not None else selection.conclude(report.scan, report.rows)
+
+
+class _NothingFoundError(Exception):
+    """No message is selected, and the command line says that this is an error."""
+
+
+class _Ended:
+    """Ends an export without messages: there is no file if this is an error."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self.code: int | None = None  # of an export without messages
+
+    def check(self, report: ScanReport) -> None:
+        """Raise _NothingFoundError if there are no messages, and there must be some."""
+        if report.records:
+            return
+        self.code = self._selection.conclude(report, 0)
+        if self.code != DONE and (self._selection.fail_if_empty or not report.damage):
+            raise _NothingFoundError
 
 
 def _existing_text(error: FileExistsError) -> str:

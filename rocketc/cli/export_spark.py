@@ -94,7 +94,7 @@ def export_spark(
         lost = sum(one.stop - one.start for one in report.damage)
         note(f"damage: {many(len(report.damage), 'range')}, {lost} bytes lost")
         return DAMAGED
-    return DONE
+    return DONE if report.messages else selection.conclude_archive()
 
 
 def said(text: str) -> str:

@@ -180,9 +180,10 @@ class _Search:
             return self._scan(show, out)
         _print(found[: self._count], show, out)
         report = ScanReport.total(scan.report for scan in self._by_key.scans)
-        code = self._selection.conclude(report, complete=False)
+        code = self._selection.conclude(report, len(found), complete=False)
         if not found:
-            note(f"{self._what}: not in the index, nor in {show_size(report.bytes)} that the index does not cover")
+            if not self._selection.note_missing_topics(0):
+                note(f"{self._what}: not in the index, nor in {show_size(report.bytes)} that the index does not cover")
             return NOT_FOUND
         return code
 
@@ -198,9 +199,10 @@ class _Search:
                 out.write(show(message))
                 number += 1
         report = ScanReport.total(part.report for part in parts)
-        code = self._selection.conclude(report, complete=False)
+        code = self._selection.conclude(report, number, complete=False)
         if number == 0:
-            note(f"{self._what}: searched {show_size(report.bytes)} in {many(report.files, 'file')}")
+            if not self._selection.note_missing_topics(0):
+                note(f"{self._what}: searched {show_size(report.bytes)} in {many(report.files, 'file')}")
             return NOT_FOUND
         return code
 

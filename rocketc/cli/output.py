@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import click
 
 from rocketc.cli.exit_codes import COULD_NOT, DONE, INTERRUPTED, code_of
-from rocketc.errors import CorruptRecordError, DamageWarning, RocketcError
+from rocketc.errors import CorruptRecordError, DamageWarning, MissingTopicWarning, RocketcError
 from rocketc.report.text import in_words, plain, visible, visible_json
 
 BLOCK_BYTES = 1 << 16
@@ -117,6 +117,7 @@ class DamageNotes:
     def __enter__(self) -> None:
         self._catching.__enter__()
         warnings.simplefilter("always", DamageWarning)
+        warnings.simplefilter("ignore", MissingTopicWarning)  # Selection.conclude() reports it
         self._usual = warnings.showwarning
         warnings.showwarning = self._show
 

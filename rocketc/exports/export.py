@@ -151,8 +151,11 @@ class Export:
         elif not is_special(self.path):
             refuse_existing(os.path.realpath(self.path), self._overwrite, self.path)
 
-    def run(self, progress: Update | None = None) -> ExportReport:
+    def run(self, progress: Update | None = None, check: Callable[[ScanReport], None] | None = None) -> ExportReport:
         """Run the export.
+
+        check  called when all rows are written, before the file or folder gets its name: after an exception that it
+               raises, the path is unchanged
 
         >>> import io, rocketc
         >>> out = io.BytesIO()
@@ -160,16 +163,20 @@ class Export:
         15
         """
         update = progress or (lambda done: None)
+        check = check or (lambda report: None)
         if self.path is not None and self._by:
             with whole_folder(self.path, self._overwrite, is_partition) as root:
                 size, files = self._fill(root, update)
+                check(self._scan.report)
         elif self.path is not None:
             with whole_file(self.path, self._overwrite) as sink:
                 size, files = self._write(sink, is_special(self.path), update), 1
+                check(self._scan.report)
         else:
             assert self._stream is not None
             sink = sink_to_stream(self._stream)
             size, files = self._write(sink, True, update), 1
+            check(self._scan.report)
         report = self._scan.report
         return ExportReport(self.path, self.format.name, report.records, size, files, report)
 

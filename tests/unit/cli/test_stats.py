@@ -466,9 +466,9 @@ def test_nothing_to_read(stats, tmp_path):
 
 
 def test_no_message_is_selected(stats, tmp_path):
-    code, out, err = stats(write(tmp_path / "log", {}), "-t", "other")
-    assert (code, out, err) == (0, "", "rocketc: no message is selected\n")
-    assert stats(tmp_path / "log", "-t", "other", "--json") == (0, "", "")
+    for options in ([], ["--json"]):
+        code, out, err = stats(write(tmp_path / "log", {}), "--tag", "other", *options)
+        assert (code, out, err) == (0, "", "rocketc: no message is selected\n")
 
 
 @pytest.mark.parametrize("args", [[], ["--plot"], ["--json"]])
