@@ -77,7 +77,7 @@ class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     metavar="SIZE",
     help="Parquet and Arrow: size of a row group before compression. Default: 64MiB.",
 )
-@click.option("--force", is_flag=True, help="Replace an existing file, or a folder with an earlier export.")
+@click.option("--force", is_flag=True, help="Replace an existing file, or a folder that has only an earlier export.")
 @click.option(
     "--engine",
     type=click.Choice(["rocketc", "spark"]),
@@ -178,7 +178,7 @@ class _Ended:
 
 def _existing_text(error: FileExistsError) -> str:
     if error.errno == errno.ENOTEMPTY:
-        return f"{error.filename}: {error.strerror}: it is not replaced"
+        return f"{error.filename} {error.strerror}"
     return f"{error.filename} exists: use --force to replace it"
 
 

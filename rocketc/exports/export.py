@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from rocketc.exports.columns import ROW_GROUP_BYTES, ColumnFile, gathered, schema_of
-from rocketc.exports.folder import SOURCES, PartFile, Parts, fill_with_columns, fill_with_text, is_partition
+from rocketc.exports.folder import SOURCES, PartFile, Parts, fill_with_columns, fill_with_text
 from rocketc.exports.formats import Format, Name, choose_format
 from rocketc.exports.sinks import (
     BLOCK_BYTES,
@@ -85,7 +85,8 @@ def export(
     compression     Parquet: "zstd" (default), "snappy", "gzip", "lz4", "none"; Arrow: "none" (default, can be mapped),
                     "zstd", "lz4"; text: "gzip", "zstd", "none", the default is chosen by the suffix
     row_group_size  approximate bytes of a row group in memory; at most 2**20 rows
-    overwrite       replace an existing file, or a folder that contains only an older export
+    overwrite       replace an existing file, or a folder that contains only what an older export wrote: a manifest
+                    beside the folder, .NAME.rocketc-export.json, lists it
     jobs            number of threads; None: the number of cores, up to 8
     progress        called with the bytes of the log read so far
 
@@ -147,7 +148,7 @@ class Export:
             if os.path.realpath(file) == os.path.realpath(self.path) or (self._by and _is_within(file, self.path)):
                 raise ValueError(f"{self.path!r} contains {file!r}, which is read; choose another path")
         if self._by:
-            refuse_existing_folder(self.path, self._overwrite, is_partition)
+            refuse_existing_folder(self.path, self._overwrite)
         elif not is_special(self.path):
             refuse_existing(os.path.realpath(self.path), self._overwrite, self.path)
 
@@ -165,7 +166,7 @@ class Export:
         update = progress or (lambda done: None)
         check = check or (lambda report: None)
         if self.path is not None and self._by:
-            with whole_folder(self.path, self._overwrite, is_partition) as root:
+            with whole_folder(self.path, self._overwrite) as root:
                 size, files = self._fill(root, update)
                 check(self._scan.report)
         elif self.path is not None:
