@@ -111,3 +111,7 @@ class MissingCodecError(RocketcError, ImportError):
 
 class DamageWarning(UserWarning):
     """Damaged bytes were skipped (`errors="report"`)."""
+
+
+class MissingTopicWarning(UserWarning):
+    """A scan found no message, and the store does not have the topics that were asked for."""

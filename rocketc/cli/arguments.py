@@ -16,6 +16,7 @@ import click
 from rocketc.cli.output import Out
 from rocketc.config import StoreConfig
 from rocketc.config_fields import parse_size
+from rocketc.derived.queue_files import UNIT_BYTES
 from rocketc.errors import StoreIOError
 from rocketc.files.paths import base_of
 from rocketc.jobs.file_kinds import KINDS, Files, find_files
@@ -128,6 +129,16 @@ def refuse_a_log(store: str, names: Iterable[str] | None = None) -> None:
         return  # the function that opens the store reports the error
     if any(base_of(name) is not None for name in found):
         raise click.UsageError(f"{store} is a commit log; give the folder that contains it")
+
+
+def is_new_store(store: str) -> bool:
+    """Whether `store` is a store that never had a message: it has neither log files nor consume queues."""
+    try:
+        return not os.listdir(os.path.join(store, "commitlog")) and not any(
+            os.path.isdir(os.path.join(store, kind)) and os.listdir(os.path.join(store, kind)) for kind in UNIT_BYTES
+        )
+    except OSError:
+        return False  # the function that opens the store reports the error
 
 
 def takes_kind(command: Callable[..., Any]) -> Callable[..., Any]:

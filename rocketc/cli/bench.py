@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from rocketc.cli.exit_codes import DONE
 from rocketc.cli.output import Out, command, note
 from rocketc.cli.signals import Ended, signals_raise
 from rocketc.errors import StoreFullError
@@ -56,7 +57,7 @@ def bench(quick: bool, path: str, as_json: bool) -> int:
                 out.write(draw(rows, out.has_color).encode())
     except Ended as error:
         return error.code
-    return 0
+    return DONE
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 
 import click
@@ -80,9 +81,13 @@ def cat(
     with Out(live=follow) as out, DamageNotes(out):
         show = choose_printer(spec, as_json, body, out, line_printer)
         run = _Run(selection, offset)
+        if follow:
+            selection.note_missing_topics(0, ahead=True)
+        shown = 0
         for message in islice(run.follow(out.check_reader) if follow else run.read(), count):
             out.write(show(message))
-    return selection.conclude(run.report, complete=not follow)
+            shown += 1
+    return selection.conclude(run.report, shown, complete=not follow and shown != count)
 
 
 def _placed(selection: Selection, offset: Start | None) -> Selection:
@@ -95,7 +100,7 @@ def _placed(selection: Selection, offset: Start | None) -> Selection:
     at = find_in_queue(selection.paths, topics[0], queues[0], offset.number)
     if at is None:
         return selection
-    return Selection(selection.paths, selection.options | {"start": max(at, selection.options["start"] or 0)})
+    return replace(selection, options=selection.options | {"start": max(at, selection.options["start"] or 0)})
 
 
 class _Run:

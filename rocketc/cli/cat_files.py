@@ -12,6 +12,7 @@ import click
 
 from rocketc._layout import SCHEDULE_TOPIC
 from rocketc.cli.arguments import Start
+from rocketc.cli.exit_codes import DAMAGED, DONE, code_of, code_of_files
 from rocketc.cli.output import Out, note
 from rocketc.derived._index_reader import IndexFile
 from rocketc.errors import RocketcError
@@ -63,10 +64,10 @@ def cat_files(
         for of, row in islice(rows, count):
             cat.show(of, row)
         cat.faults.flush()
-    if cat.shown or cat.has_errors or offset is not None:
-        return 1 if cat.has_errors else 0
+    if cat.shown or cat.codes or offset is not None:
+        return code_of_files(cat.codes, bool(cat.shown))
     note("nothing to read")
-    return 1
+    return DONE
 
 
 class _Cat:
@@ -77,14 +78,14 @@ class _Cat:
         self.index_slots = index_slots
         self.faults = Faults(self.report)
         self.shown = 0  # rows
-        self.has_errors = False  # whether an error was reported on stderr
+        self.codes: set[int] = set()  # of the errors that were reported on stderr
         self._out = out
         self._as_json = as_json
         self._headed = ""
 
-    def report(self, what: object) -> None:
+    def report(self, what: object, code: int = DAMAGED) -> None:
         """Report an error on stderr, after the results that were printed before it."""
-        self.has_errors = True
+        self.codes.add(code)
         self._out.flush()
         note(str(what))
 
@@ -94,7 +95,7 @@ class _Cat:
             yield from _READ[files.kind](self, files)
         except RocketcError as error:
             self.faults.flush()
-            self.report(plain(error))
+            self.report(plain(error), code_of(error))
 
     def show(self, files: Files, row: Row) -> None:
         self.shown += 1

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from rocketc.cli.arguments import JAVA_INT_MAX, read_conf, refuse_a_log
+from rocketc.cli.exit_codes import COULD_NOT, DONE, NOT_FOUND
 from rocketc.cli.output import can_ask, command, confirm, has_color, note, print_result
 from rocketc.cli.times import Age
 from rocketc.config import StoreConfig
@@ -59,7 +60,7 @@ def clean(
     stays. Except for --dry-run, no broker may run on the store. A store that was not closed does not have to be
     recovered first, and no free disk space is needed.
 
-    The exit code is 1 if the answer is not yes, or if there is no log.
+    The exit code is 1 if the answer is not yes, and 3 if there is no log.
     """
     if as_broker and older_than is not None:
         raise click.UsageError("--older-than and --as-broker exclude each other")
@@ -70,8 +71,11 @@ def clean(
     if not log.files:
         if not os.path.lexists(root):
             raise StoreIOError(errno.ENOENT, os.strerror(errno.ENOENT), store)
+        if any(map(os.path.isdir, config.commit_log_paths(root))):
+            note(f"nothing to clean: {store} is empty")
+            return DONE
         note(f"nothing to clean: {store} does not contain a commit log")
-        return 1
+        return COULD_NOT
     start, before = int(os.path.basename(log.files[0])), len(log.files)
     how: dict[str, Any] = {} if as_broker else {"asked": True, "expired_ms": older_than}
     settle = sync_system if os.path.exists(os.path.join(root, "abort")) else None
@@ -96,13 +100,13 @@ def clean(
                     sys.stderr.write(draw(plan, has_color(sys.stderr)))
                     if not confirm(f"delete {clean_total(plan)}?"):
                         note("nothing deleted")
-                        return 1
+                        return NOT_FOUND
                 how["now"], log.limit = plan.now, plan.log_files  # no more than was shown, even if the disk fills up
             report = cleaner.run(detailed=True, **how)
         finally:
             lock.release()
     print_result(as_json, lambda: {"path": store, **report.to_dict()}, lambda color: draw(report, color))
-    return 0
+    return DONE
 
 
 def _config(conf: str | None, as_broker: bool) -> StoreConfig:

@@ -8,6 +8,7 @@ from contextlib import suppress
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from rocketc.cli.exit_codes import DONE
 from rocketc.cli.output import Out, command
 from rocketc.derived.queue_files import UNIT_BYTES
 
@@ -32,7 +33,7 @@ def completion(shell: str) -> int:
     script = found(click.Command(PROGRAM), {}, PROGRAM, VARIABLE)
     with Out() as out:
         out.write((script.source_template % script.source_vars()).strip().encode() + b"\n")
-    return 0
+    return DONE
 
 
 def complete_topic(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from rocketc.cli.arguments import Number
+from rocketc.cli.exit_codes import DONE, USAGE
 from rocketc.cli.output import Out, command, note
 from rocketc.format.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
 
@@ -67,7 +68,7 @@ def decode_id(ids: tuple[str, ...], as_json: bool, month: tuple[int, int] | None
                 out.write((json.dumps(decoded) + "\n").encode())
             else:
                 out.write(("\n" * (n > 0) + "\n".join(_lines(decoded, out.has_color)) + "\n").encode())
-    return 2 if wrong else 0
+    return USAGE if wrong else DONE
 
 
 def _all(ids: Iterable[str]) -> Iterator[str]:

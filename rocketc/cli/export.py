@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from rocketc.cli.arguments import Number, Size
+from rocketc.cli.exit_codes import COULD_NOT, DONE, NOT_FOUND
 from rocketc.cli.output import DamageNotes, Out, command, note, progress, writes_output
 from rocketc.cli.selection import Selection, selects
 from rocketc.cli.signals import Ended, signals_raise
@@ -20,6 +21,7 @@ from rocketc.exports.export import Export, ExportReport
 from rocketc.exports.folder import SOURCES
 from rocketc.exports.formats import COMPRESSIONS
 from rocketc.read._arrow import COLUMN_NAMES
+from rocketc.read.scan import ScanReport
 from rocketc.report.text import many, show_size
 
 
@@ -76,7 +78,7 @@ class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     metavar="SIZE",
     help="Parquet and Arrow: size of a row group before compression. Default: 64MiB.",
 )
-@click.option("--force", is_flag=True, help="Replace an existing file, or a folder with an earlier export.")
+@click.option("--force", is_flag=True, help="Replace an existing file, or a folder that has only an earlier export.")
 @click.option(
     "--engine",
     type=click.Choice(["rocketc", "spark"]),
@@ -135,28 +137,50 @@ def export(
             raise click.UsageError(_existing_text(error)) from None
         except (ValueError, NotADirectoryError) as error:
             raise click.UsageError(str(error)) from None
+        ended = _Ended(selection)
         try:
             writing = writes_output() if to_stdout else nullcontext()
             with writing, signals_raise(), progress("exporting", scan.bytes) as update:
-                report = plan.run(update)
+                report = plan.run(update, ended.check)
+        except _NothingFoundError:
+            return NOT_FOUND
         except Ended as error:
             return error.code
         except ImportError as error:
             note(str(error))
-            return 1
+            return COULD_NOT
         if as_json:
             out.json(_summary(report))
     if not as_json:
         where = "" if report.path is None else f" to {report.path}"
         files = f" in {many(report.files, 'file')}" if partition_by else ""
-        empty = "" if report.scan.bytes else "; the log is empty"
-        note(f"{many(report.rows, 'message')} written{where}: {show_size(report.bytes)}{files}{empty}")
-    return selection.conclude(report.scan, complete=False)  # the file is complete, also without messages
+        note(f"{many(report.rows, 'message')} written{where}: {show_size(report.bytes)}{files}")
+    return ended.code if ended.code is not None else selection.conclude(report.scan, report.rows)
+
+
+class _NothingFoundError(Exception):
+    """No message is selected, and the command line says that this is an error."""
+
+
+class _Ended:
+    """Ends an export without messages: there is no file if this is an error."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self.code: int | None = None  # of an export without messages
+
+    def check(self, report: ScanReport) -> None:
+        """Raise _NothingFoundError if there are no messages, and there must be some."""
+        if report.records:
+            return
+        self.code = self._selection.conclude(report, 0)
+        if self.code != DONE and (self._selection.fail_if_empty or not report.damage):
+            raise _NothingFoundError
 
 
 def _existing_text(error: FileExistsError) -> str:
     if error.errno == errno.ENOTEMPTY:
-        return f"{error.filename}: {error.strerror}: it is not replaced"
+        return f"{error.filename} {error.strerror}"
     return f"{error.filename} exists: use --force to replace it"
 
 

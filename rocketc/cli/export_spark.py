@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocketc.cli.exit_codes import COULD_NOT, DAMAGED, DONE
 from rocketc.cli.output import Out, note, progress
 from rocketc.cli.selection import Selection
 from rocketc.cli.signals import Ended, signals_raise
-from rocketc.errors import StoreLockedError
 from rocketc.files.paths import resolve
 from rocketc.report.text import many, show_size
 
@@ -58,7 +58,7 @@ def export_spark(
         from rocketc.spark import archive as spark_archive  # first: without pyspark its error says what to install
     except ImportError as error:
         note(str(error))
-        return 1
+        return COULD_NOT
     from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignore]
     from pyspark.errors import PySparkException
 
@@ -82,11 +82,11 @@ def export_spark(
                     )
             finally:
                 spark.stop()
-        except (ValueError, StoreLockedError) as error:
+        except ValueError as error:
             raise click.UsageError(str(error)) from None
         except (PySparkException, Py4JError) as error:
             note(f"Spark: {said(str(error))}")
-            return 1
+            return COULD_NOT
         except Ended as error:
             return error.code
         if as_json:
@@ -99,8 +99,8 @@ def export_spark(
     if report.damage:
         lost = sum(one.stop - one.start for one in report.damage)
         note(f"damage: {many(len(report.damage), 'range')}, {lost} bytes lost")
-        return 1
-    return 0
+        return DAMAGED
+    return DONE if report.messages else selection.conclude_archive()
 
 
 def said(text: str) -> str:

@@ -12,6 +12,7 @@ import click
 
 from rocketc import _layout as layout
 from rocketc.cli.arguments import Number, choose_printer, prints_messages
+from rocketc.cli.exit_codes import DONE, NOT_FOUND
 from rocketc.cli.output import DamageNotes, Out, command, note, progress
 from rocketc.cli.selection import Selection, paths_argument, topics_option
 from rocketc.format.ids import OffsetId, decode_offset_id, decode_unique_id
@@ -96,13 +97,13 @@ def get(
             return _by_id(path, ident or "", topic, count, decompress, show, out)
         except RecordNotFound as error:
             note("; ".join(text + in_words(reason) for text, reason in error.causes))
-            return 1
+            return NOT_FOUND
 
 
 def _print(messages: Iterable[Message], show: Printer, out: Out) -> int:
     for message in messages:
         out.write(show(message))
-    return 0
+    return DONE
 
 
 def _by_id(
@@ -187,10 +188,11 @@ class _Search:
             return self._scan(show, out)
         _print(found[: self._count], show, out)
         report = ScanReport.total(scan.report for scan in self._by_key.scans)
-        code = self._selection.conclude(report, complete=False)
+        code = self._selection.conclude(report, len(found), complete=False)
         if not found:
-            note(f"{self._what}: not in the index, nor in {show_size(report.bytes)} that the index does not cover")
-            return 1
+            if not self._selection.note_missing_topics(0):
+                note(f"{self._what}: not in the index, nor in {show_size(report.bytes)} that the index does not cover")
+            return NOT_FOUND
         return code
 
     def _scan(self, show: Printer, out: Out) -> int:
@@ -205,10 +207,11 @@ class _Search:
                 out.write(show(message))
                 number += 1
         report = ScanReport.total(part.report for part in parts)
-        code = self._selection.conclude(report, complete=False)
+        code = self._selection.conclude(report, number, complete=False)
         if number == 0:
-            note(f"{self._what}: searched {show_size(report.bytes)} in {many(report.files, 'file')}")
-            return 1
+            if not self._selection.note_missing_topics(0):
+                note(f"{self._what}: searched {show_size(report.bytes)} in {many(report.files, 'file')}")
+            return NOT_FOUND
         return code
 
 

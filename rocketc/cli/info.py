@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketc.cli.arguments import named_files, takes_kind
+from rocketc.cli.exit_codes import COULD_NOT, DAMAGED, DONE
 from rocketc.cli.output import command, note, print_result, progress
 from rocketc.jobs.inventory import CHECKPOINT_FIELDS, File, Hole, Inventory, take_inventory
 from rocketc.read.scan import torn_tail
@@ -32,7 +33,7 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
     `sizes` are lines for broker.conf: RocketMQ opens the store only with these sizes of files.
 
     It reads the first record of each file, and the whole last file; `rocketc verify` checks every record. The exit code
-    is 1 if something is damaged or missing, or if there is nothing to read.
+    is 1 if something is damaged or missing, and 3 if no file can be read.
 
     PATH can also be another file or folder of a store (consumequeue, index, checkpoint, config, ...): its units are
     counted and checked.
@@ -45,7 +46,10 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
     print_result(as_json, found.to_dict, lambda color: draw(found, color, every))
     if found.is_empty:
         note(f"nothing to read: {path}")
-    return 0 if found.is_whole else 1
+    if found.files and all(file.state.startswith("unreadable") for file in found.files):
+        return COULD_NOT
+    has_errors = found.holes or found.damage or found.had_messages_until is not None
+    return DAMAGED if has_errors else DONE
 
 
 def draw(found: Inventory, color: bool, every: bool) -> str:

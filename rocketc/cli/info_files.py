@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketc._layout import BCQ_UNIT_BYTES, CQ_UNIT_BYTES
 from rocketc.cli.cat_files import not_shown, open_index, read_checkpoint, read_marker, refuse_other_options
+from rocketc.cli.exit_codes import DAMAGED, DONE, code_of, code_of_files
 from rocketc.cli.output import note, print_result, progress
 from rocketc.derived._index_reader import UNIT_BYTES
 from rocketc.errors import RocketcError
@@ -30,7 +31,7 @@ def info_files(path: str, found: Sequence[Files], as_json: bool, every: bool, in
     """Print a report about the files that find_files() found, and return the exit code."""
     if not found:
         note(f"nothing to read: {path}")
-        return 1
+        return DONE
     kind = found[0].kind
     refuse_other_options(kind)
     info = _Info(path, kind, index_slots)
@@ -41,7 +42,7 @@ def info_files(path: str, found: Sequence[Files], as_json: bool, every: bool, in
     print_result(as_json, info.to_dict, lambda color: info.draw(color, every))
     if info.is_empty and not info.problems:
         note(f"nothing to read: {path}")
-    return 1 if info.problems or info.is_empty else 0
+    return info.code
 
 
 class _Info:
@@ -57,6 +58,7 @@ class _Info:
         self._entries: list[Entry] = []
         self._faults: list[Fault] = []
         self._errors: list[str] = []  # errors of whole files
+        self._codes: set[int] = set()  # of these errors
 
     @property
     def problems(self) -> int:
@@ -75,11 +77,17 @@ class _Info:
         try:
             self._entries.append(_LOOK[files.kind](self, files))
         except (RocketcError, ValueError) as error:
-            self._errors.append(plain(error))
+            self.error(plain(error), code_of(error) if isinstance(error, RocketcError) else DAMAGED)
         self.faults.flush()
 
-    def error(self, text: str) -> None:
+    def error(self, text: str, code: int = DAMAGED) -> None:
         self._errors.append(text)
+        self._codes.add(code)
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return code_of_files(self._codes | ({DAMAGED} if self.faults.count else set()), bool(self._entries))
 
     def step(self, size: int) -> None:
         """Move the progress bar by `size` bytes that were read."""

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import click
 
+from rocketc.cli.exit_codes import COULD_NOT, DONE, INTERRUPTED, SUMMARY
+
 # Name -> short help; rocketc/cli/NAME.py is loaded when the command runs.
 COMMANDS = {
     "info": "Show what a store holds: files, offsets, times, damage.",
@@ -61,7 +63,7 @@ class _Commands(click.Group):
     cls=_Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="""\b
+    epilog=f"""\b
 Examples:
   rocketc get /data/store --key 10086 -t orders
   rocketc cat /data/store -t orders --follow
@@ -71,7 +73,7 @@ Examples:
   rocketc clean /data/store --older-than 7d --dry-run
 
 Only put, rebuild and clean change a store; salvage creates one. Results go to stdout, everything else to stderr.
-Exit code: 0 success, 1 damage or nothing to read, 2 wrong usage.""",
+Exit code: {SUMMARY}.""",
 )
 @click.version_option(package_name="rocketc", prog_name="rocketc", message="%(prog)s %(version)s")
 @click.pass_context
@@ -92,12 +94,12 @@ def main(args: Sequence[str] | None = None) -> None:
             sys.stderr.write(f"{command}: {text}; see `{command} --help`\n")
         code = error.exit_code
     except click.exceptions.Abort:
-        code = 130
+        code = INTERRUPTED
     except OSError as error:  # click writes its help and the version itself: the disk of stdout is full
         from rocketc.cli.output import report_failed_output
 
         report_failed_output(error)
-        code = 1
+        code = COULD_NOT
     except SystemExit:  # from click: the pipe for its help is closed, or it has completed a word for the shell
-        code = 0
-    sys.exit(code or 0)
+        code = DONE
+    sys.exit(code or DONE)

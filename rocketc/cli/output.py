@@ -17,7 +17,8 @@ from typing import Any, TextIO
 
 import click
 
-from rocketc.errors import CorruptRecordError, DamageWarning, RocketcError
+from rocketc.cli.exit_codes import COULD_NOT, DONE, INTERRUPTED, code_of
+from rocketc.errors import CorruptRecordError, DamageWarning, MissingTopicWarning, RocketcError
 from rocketc.report.text import in_words, plain, visible, visible_json
 
 BLOCK_BYTES = 1 << 16
@@ -134,6 +135,7 @@ class DamageNotes:
     def __enter__(self) -> None:
         self._catching.__enter__()
         warnings.simplefilter("always", DamageWarning)
+        warnings.simplefilter("ignore", MissingTopicWarning)  # Selection.conclude() reports it
         self._usual = warnings.showwarning
         warnings.showwarning = self._show
 
@@ -180,22 +182,22 @@ def _ends_quietly(run: Callable[..., int]) -> Callable[..., None]:
         try:
             code = run(*args, **options)
         except KeyboardInterrupt:
-            code = 130
+            code = INTERRUPTED
         except BrokenPipeError as error:  # the reader of the pipe has ended
-            code = 130 if isinstance(error.__context__, KeyboardInterrupt) else 0
+            code = INTERRUPTED if isinstance(error.__context__, KeyboardInterrupt) else DONE
             _discard_output()
         except CorruptRecordError as error:
-            code = 1
+            code = code_of(error)
             where = f"{error.file}: " if error.file else ""
             note(f"{where}damage at physical offset {error.offset}: {error.reason}{in_words(error.reason)}")
         except RocketcError as error:
-            code = 1
+            code = code_of(error)
             note(plain(error))
         except OutputError as error:
-            code = 1
+            code = COULD_NOT
             report_failed_output(error)
         except OSError as error:
-            code = 1
+            code = COULD_NOT
             note(plain(error))
         except UnicodeEncodeError as error:  # from an argument; open() accepts such file names
             raise click.UsageError(f"{error.object!r} is not UTF-8") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -17,6 +18,7 @@ import click
 from rocketc._layout import PROPERTY_KEYS, PROPERTY_TAGS
 from rocketc.cli.arguments import JAVA_INT_MAX, Number, Size, refuse_a_log
 from rocketc.cli.completion import complete_topic
+from rocketc.cli.exit_codes import DONE, code_of
 from rocketc.cli.output import Out, command, note, progress
 from rocketc.cli.put_input import Block, lines, message_of, total_bytes, whole
 from rocketc.cli.signals import Ended, Stop
@@ -82,7 +84,7 @@ class Property(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 )
 @click.option("--file-size", type=Size(), metavar="SIZE", help="Size of each file of a new commit log. Default: 1GiB.")
 @click.option("--any-topic", is_flag=True, help="Allow topics that brokers refuse, such as one with a blank.")
-@click.option("--no-create", is_flag=True, help="If no store is at the path, do not create one; the exit code is 2.")
+@click.option("--no-create", is_flag=True, help="If no store is at the path, do not create one; the exit code is 3.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print a summary as one JSON object on stdout.")
 def put(
     store: str,
@@ -104,7 +106,7 @@ def put(
 ) -> int:
     """Put messages into a store: each line of FILE, or of stdin, is a message. A new store is created if none exists.
 
-    The path of a new store is printed on stderr. With --no-create, a path without a store is wrong usage.
+    The path of a new store is printed on stderr. With --no-create, a path without a store is an error.
 
     No broker may run on the store. The messages that the summary counts are stored, also after Ctrl-C, an error, or a
     line that is not a message. The exit code is then 130 or 1; continue with the lines after those messages. After
@@ -123,7 +125,8 @@ def put(
     settings = _settings(conf, flush, recovery, file_size)
     is_new = not names & (_PARTS - _OF_OTHERS) and not _has_log(store, settings.get("config"))
     if is_new and no_create:
-        raise click.UsageError(f"{store} is not a store; check the path, or create a store there without --no-create")
+        text = "not a store; check the path, or create a store there without --no-create"
+        raise StoreIOError(errno.ENOENT, text, store)
     if form == "jsonl":
         settings["check_before_put_message"] = False  # a message from another store may have a longer topic
     given: dict[str, Any] = {} if topic is None else {"topic": topic}
@@ -141,9 +144,8 @@ def put(
             out.json(done.summary(store))
     elif done.messages:
         note(done.text(store))
-    if done.code == 0 and done.messages == 0:
+    if done.code == DONE and done.messages == 0:
         note(f"nothing to read: {' '.join('stdin' if path == '-' else path for path in inputs)}")
-        return 1
     return done.code
 
 
@@ -169,7 +171,7 @@ class _How:
 class _Done:
     """The result: the stored messages, and the exit code."""
 
-    code: int = 0
+    code: int = DONE
     messages: int = 0
     bytes: int = 0
     first: int | None = None  # physical offset of the first record
@@ -232,7 +234,7 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How,
                 except Ended as error:
                     done.code = error.code
                 except RocketcError as error:
-                    done.code = 1
+                    done.code = code_of(error)
                     note(_error_text(error))
                     if target.failed is not None:
                         note(_MAYBE_LOST)
@@ -243,7 +245,7 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How,
             raise
         note(_error_text(error))
         note(_MAYBE_LOST)
-        done.code = 1
+        done.code = code_of(error)
     finally:
         logging.getLogger("rocketc").removeHandler(warnings_of_library)
     done.seconds = time.perf_counter() - started
@@ -313,7 +315,8 @@ def _error_text(error: RocketcError) -> str:
 def _check_place(store: str) -> set[str]:
     """Return the names in the folder, or set() if it does not exist.
 
-    Raises UsageError for a folder or file that is not a store, so that no store is created there by mistake.
+    Raises StoreIOError or UsageError for a folder or file that is not a store, so that no store is created there by
+    mistake.
     """
     if not os.path.lexists(store):
         return set()
@@ -325,7 +328,7 @@ def _check_place(store: str) -> set[str]:
         raise StoreIOError(error.errno, error.strerror, store) from None
     if names - {"lost+found"} and not names & _PARTS:
         refuse_a_log(store, names)
-        raise click.UsageError(f"{store} is not a store, and not empty")
+        raise StoreIOError(errno.ENOTEMPTY, "not a store, and not empty; check the path", store)
     return names
 
 

@@ -6,7 +6,8 @@ from typing import Literal
 
 import click
 
-from rocketc.cli.arguments import read_conf, refuse_a_log, sizes_option
+from rocketc.cli.arguments import is_new_store, read_conf, refuse_a_log, sizes_option
+from rocketc.cli.exit_codes import DAMAGED, DONE
 from rocketc.cli.output import command, note, print_result, progress
 from rocketc.errors import StoreIOError
 from rocketc.files.paths import resolve
@@ -28,10 +29,13 @@ def rebuild(store: str, only: Literal["cq", "index"] | None, conf: str | None, a
     open. The log is not changed. The old files stay until the new files are complete, so the disk needs room for both.
     If the command is killed, the store is unchanged.
 
-    The exit code is 1 if the log is damaged (damaged records are not in the queues), or if there is no log.
+    The exit code is 1 if the log is damaged (damaged records are not in the queues), and 3 if there is no log.
     """
     refuse_a_log(store)
     config = read_conf(conf) if conf is not None else None
+    if config is None and is_new_store(store):
+        note(f"nothing to rebuild: {store} is empty")
+        return DONE
     try:
         logs = resolve(store)
     except StoreIOError:
@@ -45,4 +49,4 @@ def rebuild(store: str, only: Literal["cq", "index"] | None, conf: str | None, a
     )
     if report.damage or report.missing:
         note("the log is damaged: run `rocketc verify` for details")
-    return 0 if report.is_whole else 1
+    return DONE if report.is_whole else DAMAGED

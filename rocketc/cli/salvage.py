@@ -7,7 +7,8 @@ import os
 
 import click
 
-from rocketc.cli.arguments import read_conf, sizes_option
+from rocketc.cli.arguments import is_new_store, read_conf, sizes_option
+from rocketc.cli.exit_codes import DAMAGED, DONE
 from rocketc.cli.output import command, note, print_result, progress
 from rocketc.errors import StoreIOError
 from rocketc.files.paths import resolve
@@ -35,9 +36,12 @@ def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, 
     index are rebuilt. The new store is in DST.unfinished until it is complete. If the command is killed or the disk is
     full, run the same command again to continue.
 
-    The exit code is 1 if something is lost, or if there is nothing to read.
+    The exit code is 1 if something is lost.
     """
     config = read_conf(conf) if conf is not None else None
+    if config is None and is_new_store(src):
+        note(f"nothing to read: {src}")
+        return DONE
     try:
         total = 2 * sum(file.size for log in resolve(src) for file in log.files)
     except StoreIOError:
@@ -62,4 +66,4 @@ def salvage(src: str, dst: str, compact: bool, dry_run: bool, conf: str | None, 
     )
     if not report.records:
         note(f"nothing to read: {src}")
-    return 0 if report.is_whole and report.records else 1
+    return DONE if report.is_whole else DAMAGED

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import click
 
 from rocketc.cli.arguments import JAVA_INT_MAX, Number, Regex
 from rocketc.cli.completion import complete_topic
+from rocketc.cli.exit_codes import DAMAGED, DONE, NOT_FOUND
 from rocketc.cli.output import note
 from rocketc.cli.times import When
-from rocketc.files.remote import shown
+from rocketc.files.paths import resolve
+from rocketc.files.remote import is_url, shown
 from rocketc.read._message import Message
 from rocketc.read.regex import limited
 from rocketc.read.scan import MISSING_FILE, Scan, ScanReport, scan
+from rocketc.read.topics import Topic, known_topics, missing_text, not_among
+
+# Options that leave out messages, besides the topics.
+_NARROWING = ("queues", "tags", "keys", "begin", "end", "where", "start", "stop")
+_SAMPLED = 64 << 20  # bytes of the log
+_SAMPLED_MESSAGES = 100_000
 
 
 @dataclass(frozen=True)
@@ -26,19 +36,22 @@ class Selection:
 
     paths    as in rocketc.scan()
     options  keyword arguments of rocketc.scan()
+    fail_if_empty  the exit code is 1 if no message is selected
     """
 
     paths: tuple[str, ...]
     options: dict[str, Any]
+    fail_if_empty: bool = False
 
     def scan(self, **other: Any) -> Scan:
         """Return a scan of these messages. Options in `other` override those of the command line."""
         return scan(list(self.paths), **(self.options | other))
 
-    def conclude(self, report: ScanReport, complete: bool = True) -> int:
-        """Report damage and ranges that were left out on stderr, and return the exit code.
+    def conclude(self, report: ScanReport, selected: int, complete: bool = True) -> int:
+        """Report on stderr what is damaged or missing and that nothing was found, and return the exit code.
 
-        complete  the scan was to read everything: report it if there was nothing to read
+        selected  number of messages found
+        complete  the scan was to read everything
         """
         start, stop = self.options["start"] or 0, self.options["stop"]
         lost = {(damage.start, damage.stop) for damage in report.damage}
@@ -52,11 +65,69 @@ class Selection:
             note(f"damage: {ranges}, {size} bytes lost")
             if "partial" in self.options and any(damage.reason == MISSING_FILE for damage in report.damage):
                 note("restore the missing file, or use --partial to read the part of the log that is there")
-            return 1
-        if complete and report.bytes == 0:
+            return DAMAGED
+        if not complete:
+            return DONE
+        if report.bytes == 0:
             note(f"nothing to read: {' '.join(map(shown, self.paths))}")
-            return 1
-        return 0
+            return NOT_FOUND if self.fail_if_empty else DONE
+        return self.conclude_topics(selected)
+
+    def conclude_topics(self, selected: int) -> int:
+        """Report on stderr that no message was selected, or that topics do not exist, and return the exit code.
+
+        selected  number of messages found
+        """
+        missing = self.note_missing_topics(selected)
+        if selected:
+            return DONE
+        if not missing:
+            note("no message is selected")
+        return NOT_FOUND if self.fail_if_empty or len(missing) == len(self.options["topics"] or "?") else DONE
+
+    def conclude_archive(self) -> int:
+        """Do conclude_topics() for an archive that got no message: its topics may be without new messages."""
+        missing = self.note_missing_topics(0) if self.options["topics"] else []
+        return NOT_FOUND if self.fail_if_empty or missing else DONE
+
+    def note_missing_topics(self, selected: int, ahead: bool = False) -> list[Topic]:
+        """Report on stderr the topics of the command line that do not exist, and return them.
+
+        selected  number of messages that a complete scan has found
+        ahead     nothing was scanned yet, and the command waits for messages: trust the folders of the queues
+        """
+        topics = self.options["topics"] or ()
+        known = known_topics(self.paths) if topics else None
+        missing = not_among(topics, known or ())
+        if ahead:
+            missing = missing if known is not None else []
+        elif selected or any(self.options.get(name) is not None for name in _NARROWING):
+            # Queues may be lost, or a dispatch late: search the log. All of it is read only if the name is wrong.
+            missing = [topic for topic in missing if not self._occurs(topic, known is not None)]
+        if missing:
+            folders = all(is_url(path) or os.path.isdir(path) for path in self.paths)
+            where = "these files" if not folders else "this store" if len(self.paths) == 1 else "these stores"
+            like = known if known is not None else self._some_topics()
+            note(missing_text(missing, like, where) + ("; waiting for it" if ahead else ""))
+        return missing
+
+    def _occurs(self, topic: Topic, has_queues: bool) -> bool:
+        """Whether the log has a message of this topic. A log in another file system is not read again for that."""
+        if any(map(is_url, self.paths)):
+            return not has_queues
+        parts = self._plainly(topics=topic).by_file()
+        return any(next(iter(part), None) is not None for part in parts)
+
+    def _some_topics(self) -> set[str]:
+        """Return the topics at the beginning of the log, as suggestions."""
+        if any(map(is_url, self.paths)):
+            return set()
+        start = min((file.begin for log in resolve(self.paths) for file in log.files), default=0)
+        return {message.topic for message in islice(self._plainly(stop=start + _SAMPLED), _SAMPLED_MESSAGES)}
+
+    def _plainly(self, **options: Any) -> Scan:
+        """Return a scan of all messages that does as little as possible with each."""
+        return scan(list(self.paths), errors="skip", crc="none", decompress=False, unwrap=False, **options)
 
 
 def topics_option(begin: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -125,6 +196,7 @@ _READING = [
     ),
     click.option("--no-unwrap", is_flag=True, help="Return an inner batch as one message, not as its messages."),
     click.option("--no-decompress", is_flag=True, help="Do not decompress bodies."),
+    click.option("--fail-if-empty", is_flag=True, help="The exit code is 1 if no message is selected."),
 ]
 
 
@@ -135,7 +207,8 @@ def selects(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_selection(
         path: tuple[str, ...], topic: tuple[str | re.Pattern[str], ...], queue: tuple[int, ...], begin: int | None,
         end: int | None, tag: tuple[str, ...], key: tuple[str, ...], grep: re.Pattern[str] | None, start: int | None,
-        stop: int | None, strict: bool, crc: str, partial: bool, no_unwrap: bool, no_decompress: bool, **own: Any,
+        stop: int | None, strict: bool, crc: str, partial: bool, no_unwrap: bool, no_decompress: bool,
+        fail_if_empty: bool, **own: Any,
     ) -> Any:  # fmt: skip
         options: dict[str, Any] = {
             "topics": topic or None,
@@ -154,7 +227,7 @@ def selects(command: Callable[..., Any]) -> Callable[..., Any]:
             "decompress": not no_decompress,
             "unwrap": not no_unwrap,
         }
-        return command(selection=Selection(path, options), **own)
+        return command(selection=Selection(path, options, fail_if_empty), **own)
 
     for parameter in reversed([paths_argument, *_CHOICE, *_READING]):
         parameter(with_selection)

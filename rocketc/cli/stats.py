@@ -120,11 +120,9 @@ def stats(
         if as_json:
             for group in to_json(found, view):
                 out.json(group)
-        elif not found.total.messages:
-            note("no message is selected")
-        elif plot:
+        elif found.total.messages and plot:
             out.write_text(chart(found, view, sort == "messages", out.has_color))
-        else:
+        elif found.total.messages:
             out.write_text(table(found, view, out.has_color))
     if found.more.messages:
         note(
@@ -133,7 +131,7 @@ def stats(
         )
     for damage in found.report.damage:
         note(f"{damage}{in_words(damage.reason)}")
-    return selection.conclude(found.report)
+    return selection.conclude(found.report, found.total.messages)
 
 
 for _parameter in stats.params:

@@ -9,6 +9,7 @@ import time
 import click
 
 from rocketc.cli.arguments import Seconds, read_conf, refuse_a_log
+from rocketc.cli.exit_codes import DAMAGED, DONE
 from rocketc.cli.output import command, note, print_result
 from rocketc.config import StoreConfig
 from rocketc.files.paths import refusal_of
@@ -64,7 +65,7 @@ def top(path: str, interval: float, sort: str, groups: bool, conf: str | None, o
     refused = [refusal_of(os.path.join(path, name)) for name in _FILES]
     for why in filter(None, refused):
         note(why)
-    return 1 if any(refused) else 0
+    return DAMAGED if any(refused) else DONE
 
 
 def _show(path: str, config: StoreConfig | None, interval: float, sort: str, view: str) -> int:
@@ -77,4 +78,4 @@ def _show(path: str, config: StoreConfig | None, interval: float, sort: str, vie
         raise click.UsageError(str(error)) from None
     with open_store(path, read_only=True, config=config) as store:
         Top(path, SnapshotReader(store), interval, sort, view).run()
-    return 0
+    return DONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from rocketc.cli.arguments import Number
+from rocketc.cli.exit_codes import COULD_NOT, DAMAGED, DONE
 from rocketc.cli.output import command, note, print_result, progress
 from rocketc.cli.selection import paths_argument
 from rocketc.files.paths import resolve
@@ -29,7 +30,7 @@ def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) 
     offsets, and a clock that was set back. Bodies are not decompressed. In a store, every unit of the consume queues
     and the index, and the checkpoint, are also compared with the log.
 
-    The exit code is 1 if anything is damaged, missing or inconsistent, or if there is nothing to read. A torn last
+    The exit code is 1 if anything is damaged, missing or inconsistent, and 3 if no file can be read. A torn last
     record, which a killed broker leaves, is also damage; RocketMQ cuts it off at its next start.
     """
     total = sum(file.size for log in resolve(path) for file in log.files) * (1 if root_of(path) is None else 2)
@@ -42,4 +43,6 @@ def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) 
     )
     if report.is_empty:
         note(f"nothing to read: {' '.join(map(shown, path))}")
-    return 0 if report.is_whole and not report.is_empty else 1
+    if report.files and all(file.error is not None for file in report.files):
+        return COULD_NOT
+    return DONE if report.is_whole else DAMAGED

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from rocketc._arguments import whole_number
 from rocketc.config_fields import Size, size_of
 from rocketc.exports.columns import ROW_GROUP_BYTES, ColumnFile, gathered, schema_of
-from rocketc.exports.folder import SOURCES, PartFile, Parts, fill_with_columns, fill_with_text, is_partition
+from rocketc.exports.folder import SOURCES, PartFile, Parts, fill_with_columns, fill_with_text
 from rocketc.exports.formats import Format, Name, choose_format
 from rocketc.exports.sinks import (
     BLOCK_BYTES,
@@ -87,7 +87,8 @@ def export(
     compression     Parquet: "zstd" (default), "snappy", "gzip", "lz4", "none"; Arrow: "none" (default, can be mapped),
                     "zstd", "lz4"; text: "gzip", "zstd", "none", the default is chosen by the suffix
     row_group_size  approximate bytes of a row group in memory, a number or text such as "64MiB"; at most 2**20 rows
-    overwrite       replace an existing file, or a folder that contains only an older export
+    overwrite       replace an existing file, or a folder that contains only what an older export wrote: a manifest
+                    beside the folder, .NAME.rocketc-export.json, lists it
     jobs            number of threads; None: the number of cores, up to 8
     progress        called with the bytes of the log read so far
 
@@ -149,12 +150,15 @@ class Export:
             if os.path.realpath(file) == os.path.realpath(self.path) or (self._by and _is_within(file, self.path)):
                 raise ValueError(f"{self.path!r} contains {file!r}, which is read; choose another path")
         if self._by:
-            refuse_existing_folder(self.path, self._overwrite, is_partition)
+            refuse_existing_folder(self.path, self._overwrite)
         elif not is_special(self.path):
             refuse_existing(os.path.realpath(self.path), self._overwrite, self.path)
 
-    def run(self, progress: Update | None = None) -> ExportReport:
+    def run(self, progress: Update | None = None, check: Callable[[ScanReport], None] | None = None) -> ExportReport:
         """Run the export.
+
+        check  called when all rows are written, before the file or folder gets its name: after an exception that it
+               raises, the path is unchanged
 
         >>> import io, rocketc
         >>> out = io.BytesIO()
@@ -162,16 +166,20 @@ class Export:
         15
         """
         update = progress or (lambda done: None)
+        check = check or (lambda report: None)
         if self.path is not None and self._by:
-            with whole_folder(self.path, self._overwrite, is_partition) as root:
+            with whole_folder(self.path, self._overwrite) as root:
                 size, files = self._fill(root, update)
+                check(self._scan.report)
         elif self.path is not None:
             with whole_file(self.path, self._overwrite) as sink:
                 size, files = self._write(sink, is_special(self.path), update), 1
+                check(self._scan.report)
         else:
             assert self._stream is not None
             sink = sink_to_stream(self._stream)
             size, files = self._write(sink, True, update), 1
+            check(self._scan.report)
         report = self._scan.report
         return ExportReport(self.path, self.format.name, report.records, size, files, report)
 

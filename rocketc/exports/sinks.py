@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO
 
+from rocketc.exports.manifest import File, files_in, read_manifest, refuse_foreign, remove_export, write_manifest
 from rocketc.files.durable import errors_named, write_all
 
 if TYPE_CHECKING:
@@ -163,23 +164,26 @@ def _special_file(path: str) -> Iterator[Sink]:
 
 
 @contextmanager
-def whole_folder(path: str, overwrite: bool, is_ours: Callable[[str], bool]) -> Iterator[str]:
+def whole_folder(path: str, overwrite: bool) -> Iterator[str]:
     """Create a folder to fill, which gets its name when the block succeeds; after an error no folder is left.
 
-    is_ours  whether a name belongs to an export: a folder with any other name in it is never replaced
+    A manifest beside it lists its files. With overwrite, it replaces a folder that has only what its manifest lists.
     """
     import shutil
 
     shown, path = path, os.path.realpath(path)
-    refuse_existing_folder(shown, overwrite, is_ours)
+    refuse_existing_folder(shown, overwrite)
     temporary, old = _temporary_beside(path), _temporary_beside(path)
+    before, made = read_manifest(path) if os.path.lexists(path) else set(), set[File]()
     try:
         with errors_named(shown):
             os.mkdir(temporary)
         yield temporary
-        refuse_existing_folder(shown, overwrite, is_ours)
+        refuse_existing_folder(shown, overwrite)
         with errors_named(shown):
+            made = set(files_in(temporary))
             sync_tree(temporary)
+            write_manifest(path, before | made)  # true of both folders, if the process is killed now
             with suppress(FileNotFoundError):
                 os.rename(path, old)
             os.rename(temporary, path)
@@ -189,8 +193,13 @@ def whole_folder(path: str, overwrite: bool, is_ours: Callable[[str], bool]) -> 
         if not os.path.lexists(path):
             with suppress(OSError):
                 os.rename(old, path)
+        if made:
+            with suppress(OSError):
+                write_manifest(path, before)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    remove_export(old, before, path)
+    with errors_named(shown):
+        write_manifest(path, made)
 
 
 def is_special(path: str) -> bool:
@@ -210,7 +219,8 @@ def refuse_existing(path: str, overwrite: bool, shown: str) -> None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), shown)
 
 
-def refuse_existing_folder(path: str, overwrite: bool, is_ours: Callable[[str], bool]) -> None:
+def refuse_existing_folder(path: str, overwrite: bool) -> None:
+    """Raise FileExistsError if a folder exists and has files, or with overwrite, files that no export wrote."""
     try:
         names = os.listdir(path)
     except FileNotFoundError:
@@ -219,9 +229,8 @@ def refuse_existing_folder(path: str, overwrite: bool, is_ours: Callable[[str], 
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
     if names and not overwrite:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-    foreign = sorted(name for name in names if not is_ours(name))
-    if foreign:
-        raise FileExistsError(errno.ENOTEMPTY, f"contains {foreign[0]!r}, which is not part of an export", path)
+    if names:
+        refuse_foreign(os.path.realpath(path), path)
 
 
 def _temporary_beside(path: str) -> str:

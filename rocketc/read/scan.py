@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from rocketc._arguments import seconds_of, whole_number
 from rocketc.config_fields import Size, size_of, unknown_keyword
-from rocketc.errors import CorruptRecordError, DamageWarning, StoreIOError
+from rocketc.errors import CorruptRecordError, DamageWarning, MissingTopicWarning, StoreIOError
 from rocketc.files._mapped_file import MappedFile
-from rocketc.files.paths import Log, LogFile, Paths, resolve
+from rocketc.files.paths import Log, LogFile, Paths, local_of, resolve
 from rocketc.files.remote import Options, RemoteFile, RemotePath, is_url, shown
 from rocketc.read import arrow_interop
 from rocketc.read._arrow import Batch, Schema, stream_capsule
@@ -136,6 +136,11 @@ class _Reading:
     storage: Options | None = field(default=None, repr=False)
     partial: bool = False
     unreadable: Unreadable = "raise"
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether these options leave out messages."""
+        return self.start is not None or self.stop is not None or self.where is not None
 
     def __post_init__(self) -> None:
         if self.errors not in ("raise", "skip", "report"):
@@ -336,12 +341,19 @@ class ScanRun:
             self.note()
             yield block
         self.note()
+        self._warn_of_topics()
 
     def batches(self) -> Iterator[Batch]:
         while (batch := self.reader.next_batch()) is not None:
             self.note()
             yield batch
         self.note()
+        self._warn_of_topics()
+
+    def _warn_of_topics(self) -> None:
+        """Issue a MissingTopicWarning if this pass found nothing because no store has the topics of the scan."""
+        if self.reader.records == 0 and self._follow is None and (text := self._scan._missing_topics()):
+            warnings.warn(text, MissingTopicWarning, stacklevel=3)
 
 
 class Scan(HtmlRepr):
@@ -438,6 +450,28 @@ class Scan(HtmlRepr):
     def _lost(self, log: Log) -> Iterator[tuple[int, int]]:
         """Yield the ranges in [start, stop) whose files were lost, unless the caller reads a part of the log."""
         return log.lost_between(self._reading.start, self._reading.stop) if not self._reading.partial else iter(())
+
+    def _missing_topics(self) -> str | None:
+        """Return a line about the topics of this scan if no store has any of them, or None.
+
+        A scan of files, such as one that by_file() returns, is a part of a larger one: other files may have them.
+        """
+        asked: Any = self._asked.get("topics")
+        topics = [asked] if isinstance(asked, (str, re.Pattern)) else list(asked or ())
+        given = [self.path] if isinstance(self.path, (str, os.PathLike)) else self.path
+        if not topics or self._buffer is not None or not isinstance(given, list):
+            return None
+        paths = [local_of(os.fspath(path)) for path in given]
+        if any(is_url(path) or not os.path.isdir(path) for path in paths):
+            return None
+        from rocketc.read.topics import known_topics, missing_text, not_among  # late: keeps the start of commands fast
+
+        known = known_topics(paths)
+        if known is None and (len(self._asked) > 1 or self._reading.is_narrow or self.bytes == 0):
+            return None  # the folders are not a store, and the other options may have left out the messages
+        missing = not_among(topics, known or ())
+        where = "this store" if len(paths) == 1 else "these stores"
+        return missing_text(missing, known or (), where) if len(missing) == len(topics) else None
 
     def run(self, columns: Sequence[str] | None, body: bool = True) -> ScanRun:
         """Start a pass: its blocks() returns messages (columns: []), its batches() returns batches of these columns.
@@ -667,7 +701,8 @@ def scan(
 
     path        store root, commit log folder, file, glob, or a list of them. URLs need the extra `remote`: s3://,
                 hdfs://, gs://, http://, and all others that fsspec supports
-    topics      names, and compiled patterns that match the whole topic
+    topics      names, and compiled patterns that match the whole topic. If the scan finds no message, and the store
+                does not have these topics, a MissingTopicWarning names the most similar one
     queues      queue ids
     tags        the message's TAGS is one of them; "A||B" is both, "*" is all
     keys        one of them is among the blank-separated KEYS, or is UNIQ_KEY

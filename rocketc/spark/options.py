@@ -40,6 +40,7 @@ class Options:
     given    names of the options that were given, except the path
     dropped  the number of the accumulator that counts dropped ranges
     stream   options for streams only: option -> its value
+    fail_on_missing_topic   a topic of subscribe or assign that does not exist is an error
     """
 
     paths: tuple[str, ...]
@@ -54,6 +55,7 @@ class Options:
     given: tuple[str, ...] = ()
     stream: dict[str, Any] = field(default_factory=dict)
     dropped: int | None = None
+    fail_on_missing_topic: bool = True
 
     def row(self) -> tuple[str, ...]:
         """Return the columns of a row if the user does not give a schema.
@@ -120,6 +122,7 @@ def parse_options(given: Mapping[str, str], writing: bool = False) -> Options:
     if "startingOffsets" in stream and "startingTimestamp" in values:
         raise ValueError("rocketmq: options startingOffsets and startingTimestamp: give one of them")
     pushdown = _one_of(_BOOL, "filterPushdown", values.get("filterPushdown", "false"))
+    must_exist = _one_of(_BOOL, "failOnMissingTopic", values.get("failOnMissingTopic", "true"))
     dropped = None
     if "droppedAccumulator" in values:
         if mode != "DROPMALFORMED":
@@ -128,8 +131,9 @@ def parse_options(given: Mapping[str, str], writing: bool = False) -> Options:
     store = {argument: parse(name, values[name]) for name, (argument, parse) in _TO_STORE.items() if name in values}
     names = tuple(name for name in values if name not in ("path", "paths"))
     return Options(
-        paths, columns, kafka, headers, mode == "PERMISSIVE", pushdown, scan, plan, store, names, stream, dropped
-    )
+        paths, columns, kafka, headers, mode == "PERMISSIVE", pushdown, scan, plan, store, names, stream, dropped,
+        must_exist,
+    )  # fmt: skip
 
 
 def check_use(options: Options, use: Use) -> None:
@@ -197,7 +201,10 @@ def _options_of(use: Use) -> list[str]:
     if use == "write":
         return ["path", *_TO_STORE]
     other = {"paths", *_TO_STORE}
-    other |= {"filterPushdown", "endingOffsets", "partial"} if use == "stream" else _OF_STREAM.keys() - {"startingOffsets"}
+    if use == "stream":
+        other |= {"filterPushdown", "endingOffsets", "partial"}
+    else:
+        other |= _OF_STREAM.keys() - {"startingOffsets"}
     options = [name for name in _NAMES.values() if name not in other]
     return [*options, f"{_STORAGE}NAME"] if use == "read" else options
 
@@ -370,6 +377,7 @@ _NAMES = {
         "mode",
         "droppedAccumulator",
         "filterPushdown",
+        "failOnMissingTopic",
         *_TO_PLAN,
         *_TO_STORE,
         *_OF_STREAM,

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rocketc.errors import StoreIOError
+from rocketc.errors import RocketcError, StoreIOError
 from rocketc.files.paths import Log, LogFile, resolve
+from rocketc.files.remote import is_url
+from rocketc.jobs.counts import count
+from rocketc.read.scan import scan
+from rocketc.read.topics import known_topics, missing_text, not_among
 from rocketc.spark.decode import _local, path_of
 from rocketc.spark.filters import Narrowing, session_pushes
 from rocketc.spark.options import Options, check_use, near, parse_options
@@ -25,6 +29,7 @@ from rocketc.spark.worker_python import check_worker_python
 if TYPE_CHECKING:
     import pyarrow
 
+_READ_BY_DRIVER = 1 << 30  # bytes of log; a second of work
 # Arguments of a scan that leave messages out.
 _ASKED = ("topics", "queues", "tags", "keys", "begin", "end", "start", "stop", "offsets")
 
@@ -68,6 +73,7 @@ class RocketmqSource(DataSource):
         """
         check_use(self._asked, "read")
         check_schema(schema, self._asked)
+        check_topics(paths_of(self._asked), self._asked)
         if self._asked.pushdown and session_pushes():
             return PushingReader(self._asked, schema)
         return RocketmqReader(self._asked, schema)
@@ -83,6 +89,7 @@ class RocketmqSource(DataSource):
 
         check_use(self._asked, "stream")
         check_schema(schema, self._asked)
+        check_topics(local_paths(self._asked), self._asked)
         return RocketmqStreamReader(local_paths(self._asked), self._asked, schema.names)
 
 
@@ -161,6 +168,46 @@ def paths_of(options: Options) -> list[str]:
     ['/data/store', 'store', 's3://bucket/store']
     """
     return [path_of(path) for path in options.paths]
+
+
+def check_topics(paths: list[str], options: Options) -> None:
+    """Raise ValueError if a store lacks a topic of the option subscribe or assign, unless failOnMissingTopic=false.
+
+    The names are those of the consume queues. Without queues, as in a copy of the folder commitlog, the driver reads
+    the log if it has at most 1 GiB; topics of a larger log are not checked. In a log without messages, nothing is
+    missing.
+
+    >>> import tempfile, rocketc
+    >>> root = tempfile.mkdtemp()
+    >>> with rocketc.open(root, mapped_file_size_commit_log=1 << 20) as store:
+    ...     _ = store.put("Orders", b"hi")
+    >>> asked = Options((root,), scan={"topics": ["Order"]}, given=("subscribe",))
+    >>> check_topics([root], asked)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    ValueError: rocketmq: option subscribe: no topic Order in this store; did you mean Orders? ...
+    """
+    topics = [topic for topic in options.scan.get("topics") or () if isinstance(topic, str)]
+    if not topics or not options.fail_on_missing_topic:
+        return
+    known = known_topics(paths, options.scan.get("storage_options")) or _topics_in(paths)
+    missing = not_among(topics, known) if known else []
+    if missing:
+        text = missing_text(missing, known, "this store" if len(paths) == 1 else "these stores")
+        option = "assign" if "assign" in options.given else "subscribe"
+        text = text if text.endswith("?") else f"{text};"
+        raise ValueError(f"rocketmq: option {option}: {text} set failOnMissingTopic=false to read what is there")
+
+
+def _topics_in(paths: list[str]) -> set[str]:
+    """Return the topics of the messages in small local logs; an empty set for others."""
+    try:
+        files = [file for log in resolve(paths) for file in log.files] if not any(map(is_url, paths)) else []
+        if not files or sum(file.size for file in files) > _READ_BY_DRIVER:
+            return set()
+        return {str(group.values[0]) for group in count(scan(paths, errors="skip", crc="none"), ["topic"])}
+    except RocketcError:
+        return set()  # the tasks report the error
 
 
 def check_schema(asked: StructType, options: Options | None = None) -> None:

@@ -3,8 +3,10 @@
 import json
 import pickle
 import re
+import shutil
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +37,8 @@ COMMON = (
 )
 OF_STREAM = "maxBytesPerTrigger, maxOffsetsPerTrigger, maxFilesPerTrigger, failOnDataLoss"
 PLAN = "minPartitions, maxBytesPerPartition, startingOffsets"
-OF_READ = f"{COMMON}partial, endingOffsets, mode, droppedAccumulator, filterPushdown, {PLAN}, storage.NAME"
+HOW = "partial, endingOffsets, mode, droppedAccumulator, filterPushdown, failOnMissingTopic"
+OF_READ = f"{COMMON}{HOW}, {PLAN}, storage.NAME"
 
 
 def scan_of(**given: str) -> dict[str, Any]:
@@ -146,6 +149,7 @@ def test_a_time_without_a_zone_is_refused() -> None:
         ("decompress", "", "it must be one of true, false"),
         ("startingOffsets", "-2", "it must be one of earliest, latest"),
         ("failOnDataLoss", "no", "it must be one of true, false"),
+        ("failOnMissingTopic", "no", "it must be one of true, false"),
         ("maxBytesPerTrigger", "0", "it must be a number of bytes, 1 or more"),
         ("maxOffsetsPerTrigger", "0", "it must be a whole number, 1 or more"),
         ("maxFilesPerTrigger", "1k", "it must be a whole number, 1 or more"),
@@ -358,3 +362,48 @@ def test_a_schema_may_have_any_columns_in_any_order() -> None:
 def test_a_wrong_schema_is_reported(asked: StructType, why: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(f"rocketmq: {why}")):
         check_schema(asked, Options(("s",), ("topic", "body")))
+
+
+# Topics that do not exist
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    with rocketc.open(tmp_path / "store", mapped_file_size_commit_log=1 << 16) as store:
+        store.put("Orders", b"x")
+    return tmp_path / "store"
+
+
+def read(path: Path, **options: str) -> None:
+    source = RocketmqSource({"path": str(path), **options})
+    source.reader(source.schema())
+
+
+def follow(path: Path, **options: str) -> None:
+    source = RocketmqSource({"path": str(path), **options})
+    source.streamReader(source.schema())
+
+
+OF_TOPICS = [{"subscribe": "Order"}, {"subscribe": "Orders,Order"}, {"assign": '{"Order": [0]}'}]
+
+
+@pytest.mark.parametrize("use", [read, follow])
+@pytest.mark.parametrize("option", OF_TOPICS)
+def test_a_topic_that_does_not_exist(orders: Path, use: Any, option: dict[str, str]) -> None:
+    where = "no topic Order in this store; did you mean Orders? set failOnMissingTopic=false to read what is there"
+    for path in (orders, orders / "commitlog"):
+        with pytest.raises(ValueError, match=f"^rocketmq: option {next(iter(option))}: {re.escape(where)}$"):
+            use(path, **option)
+    use(orders, **option, failOnMissingTopic="false")
+    shutil.copytree(orders / "commitlog", orders.parent / "copy")  # without queues, the driver reads the log
+    with pytest.raises(ValueError, match="no topic Order in this store; did you mean Orders"):
+        use(orders.parent / "copy", **option)
+    use(orders.parent / "copy", **option, failOnMissingTopic="FALSE")
+
+
+@pytest.mark.parametrize("use", [read, follow])
+def test_topics_that_are_not_missing(orders: Path, use: Any) -> None:
+    use(orders, subscribe="Orders")
+    use(orders, subscribePattern="Bills.*")  # as in Kafka, a pattern may match nothing yet
+    (orders.parent / "new" / "commitlog").mkdir(parents=True)
+    use(orders.parent / "new", subscribe="Order")

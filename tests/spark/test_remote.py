@@ -129,7 +129,7 @@ def test_no_secret_is_shown(
     spark: SparkSession, golden: Golden, server: Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
     url = lay(server, golden("v533-store").path, "secret")
-    given = {"storage.headers": f'{{"X-Key": "{SECRET}"}}', "subscribe": "nothing"}
+    given = {"storage.headers": f'{{"X-Key": "{SECRET}"}}', "subscribe": "nothing", "failOnMissingTopic": "false"}
     df = spark.read.format("rocketmq").options(**given).load(url)
     texts = [df._jdf.queryExecution().toString(), df._jdf.queryExecution().optimizedPlan().treeString()]
     server.fails = 403

@@ -96,6 +96,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
         "Each message says what is wrong, where, and what to do. `except rocketc.RocketcError` catches all errors.",
         [
             *["RocketcError", "CorruptRecordError", "CorruptUnitError", "DamageWarning", "MissingCodecError"],
+            "MissingTopicWarning",
             *["PatternTimeoutError", "StoreIOError", "StoreFullError", "StoreLockedError", "StoreFailedError"],
             *["PageCacheBusyError", "IllegalMessageError", "PhyOffsetError", "ClosedError"],
         ],

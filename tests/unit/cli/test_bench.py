@@ -61,17 +61,17 @@ def test_draw():
 
 
 def test_no_such_folder(call, tmp_path):
-    assert call("--path", "nope") == (1, "", "rocketc: nope: No such file or directory\n")
+    assert call("--path", "nope") == (3, "", "rocketc: nope: No such file or directory\n")
     (tmp_path / "file").touch()
     code, _, err = call("--path", "file")
-    assert (code, err.count("\n")) == (1, 2) and "file: Not a directory" in err
+    assert (code, err.count("\n")) == (3, 2) and "file: Not a directory" in err
 
 
 def test_too_little_room(call, tmp_path, monkeypatch):
     Usage = namedtuple("Usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1 << 30, 1 << 30, 4096))
     code, out, err = call()
-    assert (code, out) == (1, "")
+    assert (code, out) == (3, "")
     assert re.fullmatch(r"rocketc: \.: the measurement needs [\d.]+ MiB, and 4\.0 KiB are free\n", err), err
     assert list(tmp_path.iterdir()) == []
 

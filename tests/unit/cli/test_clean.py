@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_deleted(call, store, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", refused)
         code, out, err = call("s", "--yes")
-    assert (code, out) == (1, "") and f"{root}/commitlog/{0:020d}: Operation not permitted" in err
+    assert (code, out) == (3, "") and f"{root}/commitlog/{0:020d}: Operation not permitted" in err
     assert call("s", "--yes")[0] == 0  # the lock was released
 
 
@@ -372,7 +372,7 @@ def test_a_store_with_a_running_writer(call, store):
     lock = StoreLock(root)
     code, out, err = call("s", "--yes")
     lock.release()
-    assert (code, out) == (1, "") and "is open for writing already" in err
+    assert (code, out) == (3, "") and "is open for writing already" in err
     assert everything(root) == before
 
 
@@ -383,7 +383,7 @@ def test_a_missing_store(call, tmp_path):
         ("empty", "nothing to clean: empty does not contain a commit log"),
     ):
         for options in ((), ("-n",)):
-            assert call(path, *options) == (1, "", f"rocketc: {text}\n")
+            assert call(path, *options) == (3, "", f"rocketc: {text}\n")
     assert os.listdir(tmp_path / "empty") == [] and not (tmp_path / "none").exists()
 
 
@@ -399,7 +399,7 @@ def test_unreadable_configuration_files(call, store, tmp_path):
     code, _, err = call("s", "-n", "--conf", "conf")
     assert code == 2 and "deleteWhen is 'noon'" in err
     code, _, err = call("s", "-n", "--conf", "nowhere")
-    assert code == 1 and "nowhere: No such file or directory" in err
+    assert code == 3 and "nowhere: No such file or directory" in err
 
 
 def test_a_log_elsewhere(call, store, tmp_path):

@@ -138,27 +138,27 @@ def test_wrong_usage_from_the_shell():
 class TestNothingToRead:
     def test_no_such_path(self, run, tmp_path, command):
         code, out, err = run(command, tmp_path / "nope")
-        assert (code, out, err) == (1, "", f"rocketc: {tmp_path}/nope: No such file or directory\n")
+        assert (code, out, err) == (3, "", f"rocketc: {tmp_path}/nope: No such file or directory\n")
 
     def test_a_folder_without_a_log(self, run, tmp_path, command):
         code, out, err = run(command, tmp_path)
-        assert (code, out) == (1, "")
+        assert (code, out) == (3, "")
         assert err.startswith(f"rocketc: {tmp_path}: no commit log here") and err.count("\n") == 1
 
     def test_a_log_without_files(self, run, tmp_path, command):
         (tmp_path / "commitlog").mkdir()
         code, _, err = run(command, tmp_path)
-        assert (code, err) == (1, f"rocketc: nothing to read: {tmp_path}\n")
+        assert (code, err) == (0, f"rocketc: nothing to read: {tmp_path}\n")
 
     def test_an_empty_file(self, run, tmp_path, command):
         (tmp_path / "empty").touch()
         code, _, err = run(command, tmp_path / "empty")
-        assert (code, err) == (1, f"rocketc: nothing to read: {tmp_path}/empty\n")
+        assert (code, err) == (0, f"rocketc: nothing to read: {tmp_path}/empty\n")
 
     def test_a_file_of_zeros(self, run, tmp_path, command):
         (tmp_path / f"{0:020d}").write_bytes(bytes(4096))
         code, _, err = run(command, tmp_path)
-        assert (code, err) == (1, f"rocketc: nothing to read: {tmp_path}\n")
+        assert (code, err) == (0, f"rocketc: nothing to read: {tmp_path}\n")
 
     def test_a_picture(self, run, tmp_path, command):
         (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20)
@@ -178,7 +178,7 @@ class TestNothingToRead:
 
         monkeypatch.setattr(os, "open", refuse)
         code, out, err = run(command, log.folder)
-        assert code == 1
+        assert code == 3
         assert "ermission" in out + err and "Traceback" not in err
 
 
@@ -219,14 +219,14 @@ def test_a_pipe_that_is_closed_before_the_first_byte(log, line, unbuffered):
 def test_a_full_disk_is_reported(log, unbuffered):
     with open("/dev/full", "wb") as full:
         done = rocketc("cat", log.folder, stdout=full, env={"PYTHONUNBUFFERED": unbuffered})
-    assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: No space left on device\n")
+    assert (done.returncode, done.stderr) == (3, b"rocketc: can't write: No space left on device\n")
 
 
 @pytest.mark.parametrize("args", [["--help"], ["cat", "--help"], ["--version"], []])
 def test_a_full_disk_is_reported_by_the_help_too(args):
     with open("/dev/full", "wb") as full:
         done = rocketc(*args, stdout=full)
-    assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: No space left on device\n")
+    assert (done.returncode, done.stderr) == (3, b"rocketc: can't write: No space left on device\n")
 
 
 @pytest.mark.parametrize("module", ["logging", "click", "rocketc.cli.output"])
@@ -274,11 +274,11 @@ def test_a_closed_stream_causes_no_traceback(log, golden):
         )  # fmt: skip
 
     done = run('cat "$1" >&-', log.folder)
-    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"rocketc: can't write: stdout is closed\n")
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"rocketc: can't write: stdout is closed\n")
     done = run('cat "$1" 2>&-', log.folder)
     assert (done.returncode, done.stdout.count(b"\n")) == (0, 3)
     done = run('cat "$1" 2>&-', log.folder / "nope")
-    assert (done.returncode, done.stdout) == (1, b"")
+    assert (done.returncode, done.stdout) == (3, b"")
     done = run('cat "$1" 2>&-', golden("v533-bitrot").path)
     assert (done.returncode, done.stdout.count(b"\n")) == (1, 1499)  # the lost report does not stop it
     done = run("cat --wrong 2>&-", log.folder)

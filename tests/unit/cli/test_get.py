@@ -352,16 +352,16 @@ def test_all_of_several_logs_are_searched(tmp_path, get):
 @pytest.mark.parametrize("how", [["--phy-offset", 0], ["--key", "k"], ["--id", "k"]], ids=lambda how: how[0])
 def test_unreadable_paths(log, get, monkeypatch, how):
     nowhere = log.folder / "nope"
-    assert get(nowhere, *how) == (1, "", f"rocketc: {nowhere}: No such file or directory\n")
+    assert get(nowhere, *how) == (3, "", f"rocketc: {nowhere}: No such file or directory\n")
     assert "no commit log here" in get(log.folder.parent.parent, *how)[2]
     log.file_at(0).unlink()
     log.file_at(0).mkdir()
     code, out, err = get(log.folder, *how)
-    assert (code, out, err) == (1, "", f"rocketc: {log.file_at(0)}: Is a directory\n")
+    assert (code, out, err) == (3, "", f"rocketc: {log.file_at(0)}: Is a directory\n")
     log.file_at(0).rmdir()
     os.mkfifo(log.file_at(0))
     code, out, err = get(log.folder, *how)
-    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert (code, out, err.count("\n")) == (3, "", 1)
 
 
 # ---------------------------------------------------------------- by id
@@ -509,4 +509,4 @@ def test_the_reader_is_gone(log):
 def test_a_full_disk(log):
     with open("/dev/full", "wb") as full:
         done = rocketc("get", log.folder, "--phy-offset", 0, stdout=full)
-    assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: No space left on device\n")
+    assert (done.returncode, done.stderr) == (3, b"rocketc: can't write: No space left on device\n")

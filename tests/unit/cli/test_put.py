@@ -143,7 +143,7 @@ def test_flush(call, flush):
 
 
 def test_nothing_to_read(call):
-    assert call("s", "-t", "t", *SMALL) == (1, "", "rocketc: nothing to read: stdin\n")
+    assert call("s", "-t", "t", *SMALL) == (0, "", "rocketc: nothing to read: stdin\n")
 
 
 def test_summary_as_json(call):
@@ -353,7 +353,6 @@ def test_a_line_that_is_too_long(call):
         (["s", "-t", "t", "--file-size", "1"], "mapped_file_size_commit_log is 1; allowed are 128 to 2147483647"),
         (["s", "-t", "t", "--file-size", "many"], "'many' is not a size"),
         (["s", "-t", "t", "--conf", "wrong.conf"], "wrong.conf: maxMessageSize is 'x', which is not a whole number"),
-        (["notes", "-t", "t"], "notes is not a store, and not empty"),
         (["notes/a.txt", "-t", "t"], "notes/a.txt is not a folder; give the store first, then the files"),
         (["log", "-t", "t"], "log is a commit log; give the folder that contains it"),
     ],
@@ -371,6 +370,14 @@ def test_wrong_usage(call, tmp_path, args, says):
     assert not (tmp_path / "s").exists() and os.listdir(tmp_path / "notes") == ["a.txt"]
 
 
+def test_a_folder_of_other_files(call, tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").touch()
+    told = "rocketc: notes: not a store, and not empty; check the path\n"
+    assert call("notes", "-t", "t", stdin=b"x\n") == (3, "", told)
+    assert os.listdir(tmp_path / "notes") == ["a.txt"]
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [
@@ -382,7 +389,7 @@ def test_wrong_usage(call, tmp_path, args, says):
 def test_unreadable_input(call, tmp_path, args, told):
     (tmp_path / "notes").mkdir()
     code, out, err = call(*args, *SMALL)
-    assert (code, out, err.splitlines()[0]) == (1, "", f"rocketc: {told}")
+    assert (code, out, err.splitlines()[0]) == (3, "", f"rocketc: {told}")
 
 
 def test_a_topic_that_is_too_long(call):
@@ -509,9 +516,8 @@ def test_no_create_refuses_a_path_without_a_store(call, tmp_path, names):
         (tmp_path / "s").mkdir()
     before = sorted(tmp_path.rglob("*"))
     code, out, err = call("s", "-t", "t", "--no-create", *SMALL, stdin=b"x\n", keep_new=True)
-    assert (code, out) == (2, "")
-    what = "s is not a store; check the path, or create a store there without --no-create"
-    assert err == f"rocketc put: {what}; see `rocketc put --help`\n"
+    assert (code, out) == (3, "")
+    assert err == "rocketc: s: not a store; check the path, or create a store there without --no-create\n"
     assert [path for path in sorted(tmp_path.rglob("*")) if path.name != "stdin"] == before
     code, _, err = call("s", "-t", "t", *SMALL, stdin=b"x\n", keep_new=True)
     assert code == 0 and err.startswith(f"rocketc: new store: {tmp_path}/s\n")
@@ -541,10 +547,10 @@ def test_locked_by_another_process(call, tmp_path):
     lock = StoreLock(tmp_path / "s")
     AbortFile(tmp_path / "s").create()
     code, out, err = call("s", "-t", "t", *SMALL, stdin=b"x\n")
-    assert (code, out) == (1, "")
+    assert (code, out) == (3, "")
     assert err == f"rocketc: {tmp_path}/s is open for writing already, in this process\n"
     done = rocketc("put", tmp_path / "s", "-t", "t", *SMALL)
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert done.stderr.decode() == f"rocketc: {tmp_path}/s is open for writing already, by process {os.getpid()}\n"
     lock.release()
 
@@ -629,7 +635,7 @@ def test_a_disk_that_fails(call, monkeypatch, at):
     monkeypatch.setattr(module, "open", lambda *args, **options: Failing(usual(*args, **options), at))
     code, out, err = call("s", "-t", "t", "--flush", "sync", *SMALL, stdin=b"a\nb\n")
     error, doubt, told = err.splitlines()
-    assert (code, out, error) == (1, "", "rocketc: the log: Input/output error")
+    assert (code, out, error) == (3, "", "rocketc: the log: Input/output error")
     assert doubt == "rocketc: the last messages may not be durable"
     assert told.startswith("rocketc: 2 messages put into s: ")
 
@@ -644,7 +650,7 @@ def test_a_kill_keeps_stored_messages(tmp_path):
         process.wait()
     assert AbortFile(store).exists()
     done = rocketc("put", store, "-t", "t", stdin=subprocess.DEVNULL)
-    assert done.returncode == 1 and b"nothing to read" in done.stderr
+    assert done.returncode == 0 and b"nothing to read" in done.stderr
     assert not AbortFile(store).exists() and bodies(store) == [b"a", b"b"]
 
 
@@ -664,7 +670,7 @@ def test_stdin_is_closed(tmp_path):
     done = subprocess.run(
         ["sh", "-c", command, sys.executable, tmp_path / "s"], capture_output=True, timeout=60, cwd="/"
     )
-    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"rocketc: stdin: stdin is closed\n")
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"rocketc: stdin: stdin is closed\n")
 
 
 @contextlib.contextmanager
@@ -684,7 +690,7 @@ def test_a_full_disk_is_reported(tmp_path):
         text = b"".join(b"%06d %s\n" % (i, b"x" * 93) for i in range(40_000))
         with start("put", disk / "s", "-t", "t", "--file-size", "256KiB", stdin=subprocess.PIPE) as process:
             _, err = process.communicate(text, timeout=60)
-        assert process.returncode == 1
+        assert process.returncode == 3
         lines = err.decode().splitlines()  # the queues may meet the full disk before the log does
         new, error, *doubt, told = [
             line for line in lines if "messages can't be dispatched to the queues: " not in line

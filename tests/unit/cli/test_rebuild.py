@@ -59,7 +59,7 @@ def test_with_the_brokers_settings(call, store, tmp_path):
         shutil.rmtree(store.path / folder, ignore_errors=True)
     assert call("v533-broker", "--conf", "broker.conf")[0] == 0
     same_files(without_names(files_of(store.path, *FOLDERS)), before)
-    assert call("v533-broker", "--conf", "nowhere")[0] == 1
+    assert call("v533-broker", "--conf", "nowhere")[0] == 3
 
 
 def test_a_damaged_log(call, tmp_path):
@@ -73,15 +73,15 @@ def test_a_store_that_is_open(call, store):
     lock = StoreLock(store.path)
     code, out, err = call("v533-broker")
     lock.release()
-    assert (code, out) == (1, "") and "is open for writing already" in err
+    assert (code, out) == (3, "") and "is open for writing already" in err
     assert files_of(store.path, *FOLDERS) == before
 
 
 def test_a_missing_store(call, tmp_path):
-    assert call("nowhere") == (1, "", "rocketc: nowhere: No such file or directory\n")
+    assert call("nowhere") == (3, "", "rocketc: nowhere: No such file or directory\n")
     assert not (tmp_path / "nowhere").exists()
     (tmp_path / "empty").mkdir()
-    assert call("empty") == (1, "", "rocketc: empty: no commit log to rebuild from\n")
+    assert call("empty") == (3, "", "rocketc: empty: no commit log to rebuild from\n")
 
 
 def test_a_commit_log_is_not_a_store(call, run_here, store):

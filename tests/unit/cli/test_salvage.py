@@ -68,7 +68,7 @@ def test_wrong_usage(call, rotten, tmp_path, place):
 
 
 def test_nothing_to_read(call, tmp_path):
-    assert call("nowhere", "new") == (1, "", "rocketc: nowhere: No such file or directory\n")
+    assert call("nowhere", "new") == (3, "", "rocketc: nowhere: No such file or directory\n")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / f"{0:020d}").write_bytes(b"\xee" * 1000)
     code, out, err = call("old", "new")

@@ -471,16 +471,16 @@ def test_nothing_to_read(stats, tmp_path):
     (folder / f"{0:020d}").write_bytes(bytes(4096))
     for args in ([], ["--json"], ["--plot"]):
         code, out, err = stats(folder, *args)
-        assert (code, out) == (1, "")
+        assert (code, out) == (0, "")
         assert err.endswith(f"rocketc: nothing to read: {folder}\n")
     code, out, err = stats(tmp_path / "never")
-    assert (code, out) == (1, "") and "never" in err
+    assert (code, out) == (3, "") and "never" in err
 
 
 def test_no_message_is_selected(stats, tmp_path):
-    code, out, err = stats(write(tmp_path / "log", {}), "-t", "other")
-    assert (code, out, err) == (0, "", "rocketc: no message is selected\n")
-    assert stats(tmp_path / "log", "-t", "other", "--json") == (0, "", "")
+    for options in ([], ["--json"]):
+        code, out, err = stats(write(tmp_path / "log", {}), "--tag", "other", *options)
+        assert (code, out, err) == (0, "", "rocketc: no message is selected\n")
 
 
 @pytest.mark.parametrize("args", [[], ["--plot"], ["--json"]])
@@ -526,7 +526,7 @@ def test_an_unreadable_file(stats, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "open", refuse)
     code, out, err = stats(log, "--strict")
-    assert (code, out, err) == (1, "", f"rocketc: {log}/{1024:020d}: Permission denied\n")
+    assert (code, out, err) == (3, "", f"rocketc: {log}/{1024:020d}: Permission denied\n")
     code, out, err = stats(log)
     assert code == 1 and "total" not in out and "184 B" in out
     assert err.count("no_permission (") == 1
@@ -543,7 +543,7 @@ def test_a_file_that_is_deleted_during_the_count(stats, tmp_path, monkeypatch):
 
     monkeypatch.setattr(command.Selection, "scan", scan)
     code, out, err = stats(log)
-    assert (code, out) == (1, "") and "No such file" in err
+    assert (code, out) == (3, "") and "No such file" in err
 
 
 def test_a_closed_pipe(golden):
@@ -557,7 +557,7 @@ def test_a_closed_pipe(golden):
 def test_a_full_disk(golden):
     with open("/dev/full", "wb") as full:
         done = rocketc("stats", golden("v533-store").path, stdout=full)
-    assert (done.returncode, done.stderr) == (1, b"rocketc: can't write: No space left on device\n")
+    assert (done.returncode, done.stderr) == (3, b"rocketc: can't write: No space left on device\n")
 
 
 def test_ctrl_c(tmp_path):

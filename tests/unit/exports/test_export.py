@@ -389,7 +389,8 @@ def test_an_older_export_is_replaced_and_nothing_else(many, tmp_path):
     with pytest.raises(FileExistsError):
         rocketc.export(scan, lake, partition_by="queueId")
     rocketc.export(scan, lake, partition_by="queueId", overwrite=True)
-    assert names_in(lake) == [f"queueId={i}" for i in range(8)] and names_in(tmp_path) == ["lake"]
+    assert names_in(lake) == [f"queueId={i}" for i in range(8)]
+    assert names_in(tmp_path) == [".lake.rocketc-export.json", "lake"]
     (lake / "thesis.tex").touch()
     with pytest.raises(FileExistsError, match="thesis"):
         rocketc.export(scan, lake, partition_by="topic", overwrite=True)
@@ -417,8 +418,9 @@ def test_everything_is_durable_before_the_rename(tmp_path, monkeypatch):
     told.clear()
     (tmp_path / "lake").mkdir()
     rocketc.export(rocketc.decode(rocketc.encode("t", b"")), tmp_path / "lake", partition_by="topic")
-    assert sorted(told[:-3]) == [("fsync", ".rocketc"), ("fsync", "part"), ("fsync", "topic=t")]
-    assert told[-3:] == [("rename", ".rocketc"), ("rename", "lake"), ("fsync", folder_name)]
+    manifest = [("fsync", ".lake.rocketc"), ("replace", ".lake.rocketc")]
+    assert sorted(told[:-7]) == [("fsync", ".rocketc"), ("fsync", "part"), ("fsync", "topic=t")]
+    assert told[-7:] == [*manifest, ("rename", ".rocketc"), ("rename", "lake"), ("fsync", folder_name), *manifest]
 
 
 TARGETS = [*(f"x.{form}" for form in FORMATS), "x.csv.gz", *FORMATS]  # a name without a suffix is a folder
@@ -498,7 +500,7 @@ def test_the_old_folder_is_restored_if_the_rename_of_the_new_one_fails(many, tmp
     monkeypatch.setattr(os, "rename", fail_once)
     with pytest.raises(rocketc.StoreIOError):
         rocketc.export(rocketc.decode(many), tmp_path / "lake", partition_by="topic", overwrite=True)
-    assert names_in(tmp_path) == ["lake"] and "queueId=0" in names_in(tmp_path / "lake")
+    assert names_in(tmp_path) == [".lake.rocketc-export.json", "lake"] and "queueId=0" in names_in(tmp_path / "lake")
 
 
 def test_devices_and_pipes_are_written_and_not_replaced(golden, tmp_path):
