@@ -14,7 +14,7 @@ from rocketc.cli.output import command, note, print_result, progress
 from rocketc.jobs.inventory import CHECKPOINT_FIELDS, File, Hole, Inventory, take_inventory
 from rocketc.read.scan import torn_tail
 from rocketc.report.tables import add_rows, columns, render_report, section, some
-from rocketc.report.text import damage_text, gap_text, many, show_size, show_span, show_time, visible
+from rocketc.report.text import damage_text, deleted_text, gap_text, many, show_size, show_span, show_time, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,7 +30,8 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
     """Show what a store, a commit log folder or a log file holds: files, offsets, times, damage, and how it was closed.
 
     It reads the first record of each file, and the whole last file; `rocketc verify` checks every record. The exit code
-    is 1 if something is damaged or missing, or if there is nothing to read.
+    is 1 if something is damaged or missing, or if there is nothing to read. Files that another process deletes
+    meanwhile are named on stderr; they are not missing.
 
     PATH can also be another file or folder of a store (consumequeue, index, checkpoint, config, ...): its units are
     counted and checked.
@@ -41,6 +42,8 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
         return info_files(path, files, as_json, every, index_slots)
     found = take_inventory(path, progress)
     print_result(as_json, found.to_dict, lambda color: draw(found, color, every))
+    for gap in found.deleted:
+        note(deleted_text(*gap))
     if found.is_empty:
         note(f"nothing to read: {path}")
     return 0 if found.is_whole else 1

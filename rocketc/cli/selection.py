@@ -18,6 +18,7 @@ from rocketc.files.remote import shown
 from rocketc.read._message import Message
 from rocketc.read.regex import limited
 from rocketc.read.scan import Scan, ScanReport, scan
+from rocketc.report.text import deleted_text
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Selection:
         return scan(list(self.paths), **(self.options | other))
 
     def conclude(self, report: ScanReport, complete: bool = True) -> int:
-        """Report damage and missing files on stderr, and return the exit code.
+        """Report damage, missing and deleted files on stderr, and return the exit code.
 
         complete  the scan was to read everything: report it if there was nothing to read
         """
@@ -44,12 +45,14 @@ class Selection:
         for first, behind in report.missing:
             if behind > start and (stop is None or first < stop):
                 note(f"no file holds the physical offsets {first} to {behind}")
+        for gap in report.deleted:
+            note(deleted_text(*gap))
         if report.damage:
             lost = sum(damage.stop - damage.start for damage in report.damage)
             ranges = "1 range" if len(report.damage) == 1 else f"{len(report.damage)} ranges"
             note(f"damage: {ranges}, {lost} bytes lost")
             return 1
-        if complete and report.bytes == 0:
+        if complete and report.bytes == 0 and not report.deleted:
             note(f"nothing to read: {' '.join(map(shown, self.paths))}")
             return 1
         return 0

@@ -162,6 +162,8 @@ def _scan_lines(report: ScanReport) -> Iterator[_Line]:
     damage = some(report.damage, False, lambda one: f"{one}{in_words(one.reason)}")
     gaps = (f"{start} to {stop}: no file" for start, stop in report.missing)
     yield from section("damage", [*damage, *gaps], "none")
+    deleted = (f"{start} to {stop}: by the owner of the store, before they were read" for start, stop in report.deleted)
+    yield from section("deleted", deleted, style="yellow")
 
 
 def _look_lines(look: StoreSnapshot) -> Iterator[_Line]:

@@ -25,6 +25,7 @@ _ENDS = {
     "open": ("whole; the log ends in it", "green"),
     "torn": ("torn tail", "red"),
     "ahead": ("made ahead, empty", "dim"),
+    "deleted": ("deleted by the owner before it was read", "dim"),
     "unreadable": ("unreadable", "red"),
 }
 
@@ -102,7 +103,7 @@ def _derived_lines(report: DerivedReport, every: bool) -> Iterator[tuple[str, st
             yield from section(name, lines, f"{many(report.units, 'unit')} of {many(there, 'queue')} as the log says")
     yield from section("derived", some(report.problems, every, str))
     if report.behind:
-        text = f"{many(report.behind, 'record')} at the end not dispatched yet: the store is open, or was not closed"
+        text = f"{many(report.behind, 'record')} behind: not dispatched yet; the store is open, or was not closed"
         yield "", text, "yellow"
 
 
