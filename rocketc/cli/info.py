@@ -13,6 +13,7 @@ from rocketc.cli.arguments import named_files, takes_kind
 from rocketc.cli.output import command, note, print_result, progress
 from rocketc.jobs.inventory import CHECKPOINT_FIELDS, File, Hole, Inventory, take_inventory
 from rocketc.read.scan import torn_tail
+from rocketc.report.summaries import other_lines
 from rocketc.report.tables import add_rows, columns, render_report, section, some
 from rocketc.report.text import damage_text, deleted_text, gap_text, many, show_size, show_span, show_time, visible
 
@@ -72,6 +73,9 @@ def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
         topics, queues = found.consumeQueues["topics"], found.consumeQueues["queues"]
         index = many(found.indexFiles or 0, "index file")
         yield "queues", f"{many(queues, 'queue')} of {many(topics, 'topic')}, {index}", ""
+        yield from other_lines(found.others, every)
+        if queues or found.indexFiles:
+            yield "", "not checked: units of queues and index; `rocketc verify` compares them with the log", "dim"
     if found.cut is not None and found.cut["files"]:
         kept = f"{show_size(found.cut['bytes'])} in {many(found.cut['files'], 'file')}"
         yield "cut", f"{kept} that a recovery cut off the log: `rocketc cat {os.path.join(found.path, 'cut')}`", ""

@@ -19,6 +19,7 @@ from rocketc.files.lock_file import AbortFile, holder_of
 from rocketc.files.paths import Log, LogFile, base_of, resolve, was_deleted
 from rocketc.files.remote import refuse_urls
 from rocketc.files.sparse import holes_of
+from rocketc.jobs.other_files import OtherFile, check_other_files
 from rocketc.jobs.progress import Progress, no_progress
 from rocketc.read._filter import Filter
 from rocketc.read._message import Message
@@ -76,6 +77,7 @@ class Inventory:
     """The facts found; the names are the JSON keys. Fields from `abort` to `cut` are `None` if the path is not a root.
 
     deleted  ranges of physical offsets in files that the store's owner deleted before they were read; no damage
+    others   the other files of a root: checkpoint, tables, markers, and files that are not checked
     """
 
     path: str
@@ -96,6 +98,7 @@ class Inventory:
     indexFiles: int | None = None
     cut: dict[str, int] | None = None
     deleted: list[tuple[int, int]] = field(default_factory=list)
+    others: list[OtherFile] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -115,13 +118,15 @@ class Inventory:
 
     @property
     def is_whole(self) -> bool:
-        return not (self.holes or self.damage or self.is_empty or self.had_messages_until is not None)
+        lost = self.holes or self.damage or self.is_empty or self.had_messages_until is not None
+        return not lost and all(one.error is None for one in self.others)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict without unknown fields."""
         whole = {name: value for name, value in asdict(self).items() if value is not None}
         for name in ("files", "holes", "damage"):
             whole[name] = [{k: v for k, v in entry.items() if v is not None and v != ""} for entry in whole[name]]
+        whole["others"] = [one.to_dict() for one in self.others]
         whole["deleted"] = [{"start": start, "stop": stop} for start, stop in self.deleted]
         if self.had_messages_until is not None:
             whole["hadMessagesUntil"] = self.had_messages_until
@@ -153,6 +158,7 @@ def take_inventory(path: str, progress: Progress = no_progress) -> Inventory:
             _add_files_made_ahead(os.path.join(path, "commitlog") if is_root else path, out)
         if is_root:
             _survey_root(path, out)
+            out.others = check_other_files(path)
         deleted = joined(sorted({*deleted, *out.deleted}))
         out.deleted = deleted
         was_closed = is_open and out.abort is not None and not out.abort["present"]

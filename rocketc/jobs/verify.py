@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rocketc.errors import RocketcError
 from rocketc.files.paths import Log, LogFile, Paths, base_of, resolve, was_deleted
 from rocketc.files.sparse import holes_of
+from rocketc.jobs.other_files import OtherFile, check_other_files
 from rocketc.jobs.verify_derived import Comparison, DerivedReport, times_of_checkpoint
 from rocketc.read._filter import Filter
 from rocketc.read._log_audit import Audit
@@ -135,6 +136,7 @@ class VerifyReport(HtmlRepr):
     incomplete          whether not all queue offsets were checked because of too many errors
     derived             what was found in the consume queues, the index and the checkpoint; None: the path is not a
                         store's root, or the log is empty
+    others              the other files of a store's root: checkpoint, tables, markers, and files that are not checked
     """
 
     files: list[FileReport] = field(default_factory=list)
@@ -144,6 +146,7 @@ class VerifyReport(HtmlRepr):
     duplicate_offsets: list[QueueRange] = field(default_factory=list)
     incomplete: bool = False
     derived: DerivedReport | None = None
+    others: list[OtherFile] = field(default_factory=list)
 
     @property
     def records(self) -> int:
@@ -175,7 +178,8 @@ class VerifyReport(HtmlRepr):
     @property
     def is_whole(self) -> bool:
         """Whether nothing is lost or damaged. A clock that was set back and holes without damage do not count."""
-        return self.is_log_whole and (self.derived is None or self.derived.is_whole)
+        are_others_whole = all(one.error is None for one in self.others)
+        return self.is_log_whole and are_others_whole and (self.derived is None or self.derived.is_whole)
 
     @property
     def is_log_whole(self) -> bool:
@@ -202,6 +206,7 @@ class VerifyReport(HtmlRepr):
             "duplicateQueueOffsets": [each.to_dict() for each in self.duplicate_offsets],
             "incomplete": self.incomplete,
             "derived": self.derived.to_dict() if self.derived is not None else None,
+            "others": [one.to_dict() for one in self.others],
         }
 
 
@@ -209,7 +214,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     """Check every record of a commit log: lengths, CRC of body and properties, offsets, order of store timestamps.
 
     For a store's root, also compare every unit of the consume queues and of the index, and the checkpoint, with the
-    log.
+    log, and check the other files: `report.others`.
 
     path  store root, commit log folder, file, glob, or a list of them; for a store by URL only the log is checked
     jobs  number of files that are read in parallel; None: the number of processors. With 1, a store's log is read once
@@ -260,6 +265,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
             for one in every:
                 one.stop = True
     _report_progress(tell, every)
+    report.others = check_other_files(root) if root is not None else []
     if derived is not None and root is not None and report.records:
         report.derived = derived.result()
         last = max((file.last_store_timestamp or 0) + file.backwards_ms for file in report.files)
