@@ -22,8 +22,8 @@ from rocketc.files.lock_file import pid_in
 from rocketc.format import _queue_units as cq
 from rocketc.jobs.file_kinds import QUEUE_KINDS, WORDS, Files
 from rocketc.jobs.inventory import CHECKPOINT_FIELDS
-from rocketc.jobs.unit_files import Faults, read_ext, read_index, read_queue
-from rocketc.report.text import plain, show_time, visible, visible_json
+from rocketc.jobs.unit_files import Faults, open_listed, read_ext, read_index, read_queue
+from rocketc.report.text import deleted_file_text, plain, show_time, visible, visible_json
 from rocketc.tables.table_file import read_table
 
 Row = dict[str, Any]  # a unit or a small file, as its JSON object
@@ -64,7 +64,9 @@ def cat_files(
         for of, row in islice(rows, count):
             cat.show(of, row)
         cat.faults.flush()
-    if cat.shown or cat.codes or offset is not None:
+    for path in cat.faults.deleted:
+        note(deleted_file_text(path))
+    if cat.shown or cat.codes or cat.faults.deleted or offset is not None:
         return code_of_files(cat.codes, bool(cat.shown))
     note("nothing to read")
     return DONE
@@ -173,7 +175,10 @@ def _ext(cat: _Cat, files: Files) -> Iterator[Row]:
 
 def _index(cat: _Cat, files: Files) -> Iterator[Row]:
     [path] = files.paths
-    with open_index(path, cat.index_slots) as file:
+    opened = open_listed(path, cat.faults, lambda path: open_index(path, cat.index_slots))
+    if opened is None:
+        return
+    with opened as file:
         for units in read_index(file, cat.faults):
             for number, key_hash, phy_offset, when, previous, slot, _ in units:
                 yield {

@@ -194,4 +194,5 @@ def _summary(report: ExportReport) -> dict[str, Any]:
         "bytesRead": report.scan.bytes,
         "damage": [asdict(damage) for damage in report.scan.damage],
         "missing": report.scan.missing,
+        "deleted": report.scan.deleted,
     }

@@ -14,8 +14,9 @@ from rocketc.cli.exit_codes import COULD_NOT, DAMAGED, DONE
 from rocketc.cli.output import command, note, print_result, progress
 from rocketc.jobs.inventory import CHECKPOINT_FIELDS, File, Hole, Inventory, take_inventory
 from rocketc.read.scan import torn_tail
+from rocketc.report.summaries import other_lines
 from rocketc.report.tables import add_rows, columns, render_report, section, some
-from rocketc.report.text import damage_text, gap_text, many, show_size, show_span, show_time, visible
+from rocketc.report.text import damage_text, deleted_text, gap_text, many, show_size, show_span, show_time, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,7 +34,8 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
     `sizes` are lines for broker.conf: RocketMQ opens the store only with these sizes of files.
 
     It reads the first record of each file, and the whole last file; `rocketc verify` checks every record. The exit code
-    is 1 if something is damaged or missing, and 3 if no file can be read.
+    is 1 if something is damaged or missing, and 3 if no file can be read. Files that another process deletes meanwhile
+    are named on stderr; they are not missing.
 
     PATH can also be another file or folder of a store (consumequeue, index, checkpoint, config, ...): its units are
     counted and checked.
@@ -44,12 +46,13 @@ def info(path: str, as_json: bool, every: bool, kind: str | None, index_slots: i
         return info_files(path, files, as_json, every, index_slots)
     found = take_inventory(path, progress)
     print_result(as_json, found.to_dict, lambda color: draw(found, color, every))
+    for gap in found.deleted:
+        note(deleted_text(*gap))
     if found.is_empty:
         note(f"nothing to read: {path}")
     if found.files and all(file.state.startswith("unreadable") for file in found.files):
         return COULD_NOT
-    has_errors = found.holes or found.damage or found.had_messages_until is not None
-    return DAMAGED if has_errors else DONE
+    return DAMAGED if found.has_errors else DONE
 
 
 def draw(found: Inventory, color: bool, every: bool) -> str:
@@ -78,6 +81,9 @@ def _lines(found: Inventory, every: bool) -> Iterator[tuple[str, str, str]]:
             index = "index not read"
         least = "at least " if found.consumeQueues.get("incomplete") else ""
         yield "queues", f"{least}{many(queues, 'queue')} of {many(topics, 'topic')}, {index}", ""
+        yield from other_lines(found.others, every)
+        if queues or found.indexFiles:
+            yield "", "not checked: units of queues and index; `rocketc verify` compares them with the log", "dim"
     yield from section("not read", some(found.unreadable, every, str))
     if found.brokerConf is not None:
         yield from section("sizes", [conf_line(*line) for line in found.brokerConf.items()], style="")

@@ -16,9 +16,9 @@ from rocketc.errors import RocketcError
 from rocketc.format import _queue_units as cq
 from rocketc.jobs.file_kinds import QUEUE_KINDS, WORDS, Files
 from rocketc.jobs.inventory import CHECKPOINT_FIELDS
-from rocketc.jobs.unit_files import Fault, Faults, read_ext, read_index, read_queue
+from rocketc.jobs.unit_files import Fault, Faults, open_listed, read_ext, read_index, read_queue
 from rocketc.report.tables import add_rows, columns, render_report, section, some
-from rocketc.report.text import plain, show_time, visible
+from rocketc.report.text import deleted_file_text, plain, show_time, visible
 from rocketc.tables.table_file import read_table
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def info_files(path: str, found: Sequence[Files], as_json: bool, every: bool, in
         for files in found:
             info.read(files)
     print_result(as_json, info.to_dict, lambda color: info.draw(color, every))
+    for path in info.faults.deleted:
+        note(deleted_file_text(path))
     if info.is_empty and not info.problems:
         note(f"nothing to read: {path}")
     return info.code
@@ -67,7 +69,7 @@ class _Info:
     @property
     def is_empty(self) -> bool:
         """Whether files that consist of units do not contain any unit."""
-        return all(entry.get("units") == 0 for entry in self._entries)
+        return not self.faults.deleted and all(entry.get("units") == 0 for entry in self._entries)
 
     def _take(self, fault: Fault) -> None:
         self._faults.append(fault)
@@ -75,7 +77,8 @@ class _Info:
     def read(self, files: Files) -> None:
         """Read these files and add them to the report."""
         try:
-            self._entries.append(_LOOK[files.kind](self, files))
+            entry = _LOOK[files.kind](self, files)
+            self._entries += [entry] if entry else []
         except (RocketcError, ValueError) as error:
             self.error(plain(error), code_of(error) if isinstance(error, RocketcError) else DAMAGED)
         self.faults.flush()
@@ -170,7 +173,10 @@ def _begin(files: Files, units: int, room: int | None) -> Entry:
 
 def _index(info: _Info, files: Files) -> Entry:
     [path] = files.paths
-    with open_index(path, info.index_slots) as file:
+    opened = open_listed(path, info.faults, lambda path: open_index(path, info.index_slots))
+    if opened is None:
+        return {}
+    with opened as file:
         header = file.header
         units = 0
         for block in read_index(file, info.faults):

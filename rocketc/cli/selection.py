@@ -23,6 +23,7 @@ from rocketc.read._message import Message
 from rocketc.read.regex import limited
 from rocketc.read.scan import MISSING_FILE, Scan, ScanReport, scan
 from rocketc.read.topics import Topic, known_topics, missing_text, not_among
+from rocketc.report.text import deleted_text
 
 # Options that leave out messages, besides the topics.
 _NARROWING = ("queues", "tags", "keys", "begin", "end", "where", "start", "stop")
@@ -59,6 +60,8 @@ class Selection:
             is_read = behind > start and (stop is None or first < stop) and first <= (report.end or 0)
             if is_read and (max(first, start), behind if stop is None else min(behind, stop)) not in lost:
                 note(f"these files do not have the physical offsets {first} to {behind}")
+        for gap in report.deleted:
+            note(deleted_text(*gap))
         if report.damage:
             size = sum(damage.stop - damage.start for damage in report.damage)
             ranges = "1 range" if len(report.damage) == 1 else f"{len(report.damage)} ranges"
@@ -68,7 +71,7 @@ class Selection:
             return DAMAGED
         if not complete:
             return DONE
-        if report.bytes == 0:
+        if report.bytes == 0 and not report.deleted:
             note(f"nothing to read: {' '.join(map(shown, self.paths))}")
             return NOT_FOUND if self.fail_if_empty else DONE
         return self.conclude_topics(selected)

@@ -13,6 +13,7 @@ from rocketc.files.remote import shown
 from rocketc.jobs.verify import root_of
 from rocketc.jobs.verify import verify as check
 from rocketc.report.summaries import draw_verify
+from rocketc.report.text import deleted_text
 
 
 @command("rocketc verify /data/store", "rocketc verify /data/store --json | jq '.files[] | select(.damage)'")
@@ -30,6 +31,9 @@ def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) 
     offsets, and a clock that was set back. Bodies are not decompressed. In a store, every unit of the consume queues
     and the index, and the checkpoint, are also compared with the log.
 
+    While another process writes to the store, two things are normal: the last records are not in the queues yet, and
+    old files are deleted. Both are reported, and the exit code is 0.
+
     The exit code is 1 if anything is damaged, missing or inconsistent, and 3 if no file can be read. A torn last
     record, which a killed broker leaves, is also damage; RocketMQ cuts it off at its next start.
     """
@@ -41,6 +45,8 @@ def verify(path: tuple[str, ...], as_json: bool, every: bool, jobs: int | None) 
         lambda: {"path": [*map(shown, path)], **report.to_dict()},
         lambda color: draw_verify(path, report, color, every),
     )
+    for gap in report.deleted:
+        note(deleted_text(*gap))
     if report.is_empty:
         note(f"nothing to read: {' '.join(map(shown, path))}")
     if report.files and all(file.error is not None for file in report.files):

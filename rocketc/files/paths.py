@@ -25,6 +25,7 @@ Paths = StrPath | Iterable[StrPath]
 
 _LISTINGS = 100  # attempts to list folders whose files are being deleted
 _OFFSET_NAME = re.compile(r"[0-9]{20}")
+_NUMBER = re.compile(r"[0-9]{17}|[0-9]{20}")  # names of index files, and of all others
 _NO_LOG = "no commit log here: neither a folder `commitlog` nor files named by 20 digits"
 _PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"PK\3\4": "zip"}
 _FILE_URI = re.compile(r"file:(?://(?:localhost)?)?(?=/)")
@@ -209,6 +210,32 @@ def resolve(path: Paths | LogFile | Log, storage: Options | None = None) -> list
                 raise
             # A listed file was deleted meanwhile: a running store deletes old files.
     return _find(given, storage)
+
+
+def was_deleted(path: str) -> bool:
+    """Whether the owner of a store has deleted a file that was listed before, as the oldest one of its folder.
+
+    path  of a file whose name is a number: of the log, a queue, or the index; False for a URL
+    True if it is gone and the first file of its folder is a later one. A file that is missing after others is lost.
+
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for base in (0, 4, 8):
+    ...     _ = (folder / f"{base:020d}").write_bytes(b"data")
+    >>> first, second, _ = (file.path for file in resolve(folder)[0].files)
+    >>> os.unlink(second), was_deleted(second)
+    (None, False)
+    >>> os.unlink(first), was_deleted(second)
+    (None, True)
+    """
+    folder, name = os.path.split(path)
+    if not _NUMBER.fullmatch(name) or is_url(path) or os.path.lexists(path):
+        return False
+    try:
+        names = os.listdir(folder or os.curdir)
+    except OSError:
+        return False
+    return min((int(other) for other in names if _NUMBER.fullmatch(other)), default=-1) > int(name)
 
 
 def _find(given: list[str], storage: Options | None) -> list[Log]:

@@ -15,18 +15,20 @@ from rocketc.derived.queue_files import UNIT_BYTES, detect_file_sizes, files_bel
 from rocketc.errors import RocketcError
 from rocketc.files import _checkpoint
 from rocketc.files._mapped_file import MappedFile
+from rocketc.files.durable import errors_named
 from rocketc.files.lock_file import AbortFile, holder_of
-from rocketc.files.paths import Log, LogFile, base_of, resolve
+from rocketc.files.paths import Log, LogFile, base_of, resolve, was_deleted
 from rocketc.files.regular import open_regular
 from rocketc.files.remote import refuse_urls
 from rocketc.files.sparse import holes_of
+from rocketc.jobs.other_files import OtherFile, check_other_files
 from rocketc.jobs.progress import Progress, no_progress
 from rocketc.jobs.unreadable import unreadable_files
 from rocketc.read._filter import Filter
 from rocketc.read._message import Message
 from rocketc.read._reader import Reader
 from rocketc.read._walk import Walker
-from rocketc.read.scan import Damage
+from rocketc.read.scan import Damage, joined
 from rocketc.store.opening import with_detected_file_size
 
 CHECKPOINT_FIELDS = (
@@ -39,6 +41,7 @@ CHECKPOINT_FIELDS = (
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 _LOOKED_AT = 1000  # queue files whose sizes are compared
 _PROGRESS_EVERY = 1 << 16  # messages between two progress reports
+_SURVEYS = 10  # attempts, if the owner of the store deletes the last file, or closes the store meanwhile
 
 
 @dataclass
@@ -76,10 +79,12 @@ class Hole:
 
 @dataclass
 class Inventory:
-    """The facts found; the names are the JSON keys. Fields from `abort` on are `None` if the path is not a root.
+    """The facts found; the names are the JSON keys. Fields from `abort` to `cut` are `None` if the path is not a root.
 
     consumeQueues  numbers of topics and queues; "incomplete": some could not be read and counted
     unreadable     texts: what could not be read, except files of the log
+    deleted        ranges of physical offsets in files that the store's owner deleted before they were read; no damage
+    others         the other files of a root: checkpoint, tables, markers, and files that are not checked
     """
 
     path: str
@@ -101,11 +106,13 @@ class Inventory:
     cut: dict[str, int] | None = None
     unreadable: list[str] = field(default_factory=list)
     brokerConf: dict[str, Any] | None = None  # sizes of files that a broker must have in its broker.conf
+    deleted: list[tuple[int, int]] = field(default_factory=list)
+    others: list[OtherFile] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
         """Whether there are no messages and no traces of messages."""
-        return self.firstStoreTimestamp is None and not self.damage
+        return self.firstStoreTimestamp is None and not self.damage and not self.deleted
 
     @property
     def had_messages_until(self) -> int | None:
@@ -120,8 +127,13 @@ class Inventory:
 
     @property
     def is_whole(self) -> bool:
-        lost = self.holes or self.damage or self.is_empty or self.had_messages_until is not None
-        return not (lost or self.unreadable)
+        return not (self.has_errors or self.is_empty)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether something is damaged, missing or could not be read. A store without messages is not an error."""
+        lost = self.holes or self.damage or self.had_messages_until is not None
+        return bool(lost or self.unreadable or any(one.error is not None for one in self.others))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict without unknown fields."""
@@ -130,6 +142,8 @@ class Inventory:
             del whole["unreadable"]
         for name in ("files", "holes", "damage"):
             whole[name] = [{k: v for k, v in entry.items() if v is not None and v != ""} for entry in whole[name]]
+        whole["others"] = [one.to_dict() for one in self.others]
+        whole["deleted"] = [{"start": start, "stop": stop} for start, stop in self.deleted]
         if self.had_messages_until is not None:
             whole["hadMessagesUntil"] = self.had_messages_until
         return whole
@@ -148,22 +162,35 @@ def take_inventory(path: str, progress: Progress = no_progress) -> Inventory:
     1
     """
     refuse_urls([path], "info")
-    logs = resolve(path)
     is_root = os.path.isdir(os.path.join(path, "commitlog"))
-    out = Inventory(path, "store" if is_root else "commitlog" if os.path.isdir(path) else "file")
-    for log in logs:
-        _survey_log(log, out, progress)
-    if os.path.isdir(path):
-        _add_files_made_ahead(os.path.join(path, "commitlog") if is_root else path, out)
-    if is_root:
-        _survey_root(path, out)
+    deleted: list[tuple[int, int]] = []
+    for _ in range(_SURVEYS):
+        out = Inventory(path, "store" if is_root else "commitlog" if os.path.isdir(path) else "file")
+        is_open = is_root and AbortFile(path).exists()
+        logs = resolve(path)
+        for log in logs:
+            _survey_log(log, out, progress)
+        if os.path.isdir(path):
+            _add_files_made_ahead(os.path.join(path, "commitlog") if is_root else path, out)
+        if is_root:
+            _survey_root(path, out)
+            out.others = check_other_files(path)
+        deleted = joined(sorted({*deleted, *out.deleted}))
+        out.deleted = deleted
+        was_closed = is_open and out.abort is not None and not out.abort["present"]
+        if not was_closed and all(out.files and log.files[-1].path == out.lastFile for log in logs[-1:] if log.files):
+            break  # otherwise the checkpoint is later than what was read, or the last file was deleted
     return out
 
 
 def _survey_log(log: Log, out: Inventory, progress: Progress) -> None:
     out.holes += [Hole("missing", *gap) for gap in log.missing]
     for file in log.files:
-        info = os.stat(file.path)
+        if was_deleted(file.path):
+            out.deleted.append((file.origin, file.next_base))
+            continue
+        with errors_named(file.path):
+            info = os.stat(file.path)
         facts = File(file.path, file.base, info.st_size, info.st_blocks * 512)
         out.files.append(facts)
         if file.base is not None and file.size < file.limit:
@@ -176,7 +203,11 @@ def _survey_log(log: Log, out: Inventory, progress: Progress) -> None:
             if facts.allocated < facts.size:
                 base = facts.physicalOffset or 0
                 out.holes += [Hole("sparse", *hole, file.path) for hole in holes_of(file.path, base)]
-        except RocketcError as error:  # permission denied, or a disk error
+        except RocketcError as error:
+            if was_deleted(file.path):
+                out.files.remove(facts)
+                out.deleted.append((file.origin, file.next_base))
+                continue
             facts.state = f"unreadable: {error.strerror if isinstance(error, OSError) else error}"
             start = file.origin
             out.damage.append(Damage(file.path, start, start + file.size, facts.state))
@@ -243,7 +274,10 @@ def _add_files_made_ahead(folder: str, out: Inventory) -> None:
         path = os.path.join(folder, name)
         base = base_of(path)
         if base is not None and path not in known:
-            info = os.stat(path)
+            try:
+                info = os.stat(path)
+            except FileNotFoundError:  # deleted since it was listed
+                continue
             out.files.append(File(path, base, info.st_size, info.st_blocks * 512, None, "empty"))
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rocketc._layout import BCQ_UNIT_BYTES, CQ_UNIT_BYTES
 from rocketc.derived._index_reader import IndexFile
+from rocketc.errors import StoreIOError
 from rocketc.files.block_file import BLOCK_BYTES, BlockFile
-from rocketc.files.paths import base_of
+from rocketc.files.paths import base_of, was_deleted
 from rocketc.format import _queue_units as cq
 from rocketc.jobs.file_kinds import Files
 
+_Opened = TypeVar("_Opened")
 Unit = tuple[Any, ...]  # as returned by the decoders
 OnFault = Callable[["Fault"], None]
 
@@ -60,7 +62,10 @@ class Fault:
 
 
 class Faults:
-    """Joins consecutive faults and reports them; reports at most 100 per file, but counts all."""
+    """Joins consecutive faults and reports them; reports at most 100 per file, but counts all.
+
+    deleted  files that the store's owner deleted after they were listed, and before they were read: no faults
+    """
 
     MOST = 100
 
@@ -69,6 +74,7 @@ class Faults:
         self._last: Fault | None = None
         self._reported: dict[str, int] = {}
         self.count = 0
+        self.deleted: list[str] = []
 
     def add(self, fault: Fault) -> None:
         last = self._last
@@ -89,6 +95,23 @@ class Faults:
         reported = self._reported[fault.file] = self._reported.get(fault.file, 0) + 1
         if reported <= self.MOST:
             self._report(fault)
+
+
+def open_listed(path: str, faults: Faults, open_file: Callable[[str], _Opened]) -> _Opened | None:
+    """Return open_file(path); None if the store's owner has deleted the file: then it is noted in `faults.deleted`.
+
+    >>> open_listed("nowhere/00000000000000000000", Faults(print), BlockFile)
+    Traceback (most recent call last):
+        ...
+    rocketc.errors.StoreIOError: [Errno 2] No such file or directory: 'nowhere/00000000000000000000'
+    """
+    try:
+        return open_file(path)
+    except StoreIOError:
+        if not was_deleted(path):
+            raise
+    faults.deleted.append(path)
+    return None
 
 
 def read_queue(files: Files, faults: Faults, start: int = 0) -> Iterator[tuple[str, list[Unit]]]:
@@ -113,7 +136,11 @@ def read_queue(files: Files, faults: Faults, start: int = 0) -> Iterator[tuple[s
     what = "queue offset" if files.kind == "consumequeue" else "unit"
     gaps = _Gaps(faults, what)
     for path in files.paths:
-        with BlockFile(path) as file:
+        file = open_listed(path, faults, BlockFile)
+        if file is None:
+            gaps = _Gaps(faults, what)  # the next file is the first one
+            continue
+        with file:
             base = base_of(path) or 0
             first, stop = base // size, base // size + file.size // size
             if base % size:
@@ -137,7 +164,10 @@ def read_ext(files: Files, faults: Faults) -> Iterator[tuple[str, list[Unit]]]:
     []
     """
     for path in files.paths:
-        with BlockFile(path) as file:
+        file = open_listed(path, faults, BlockFile)
+        if file is None:
+            continue
+        with file:
             base, pos, why = base_of(path) or 0, 0, cq.EXT_MORE
             while why == cq.EXT_MORE and pos < file.size:
                 data = file.read(pos, BLOCK_BYTES)

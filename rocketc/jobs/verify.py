@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rocketc._arguments import whole_number
 from rocketc.errors import RocketcError
-from rocketc.files.paths import Log, LogFile, Paths, base_of, resolve
+from rocketc.files.paths import Log, LogFile, Paths, base_of, resolve, was_deleted
 from rocketc.files.sparse import holes_of
+from rocketc.jobs.other_files import OtherFile, check_other_files
 from rocketc.jobs.unreadable import unreadable_files
 from rocketc.jobs.verify_derived import Comparison, DerivedReport, times_of_checkpoint
 from rocketc.read._filter import Filter
 from rocketc.read._log_audit import Audit
 from rocketc.read._walk import Walker
 from rocketc.read.parallel import processors
-from rocketc.read.scan import Damage, open_walker, torn_tail
+from rocketc.read.scan import Damage, joined, open_walker, torn_tail
 from rocketc.rendering import HtmlRepr
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _CRC_FULL = 2
 _SPANS_MAX = 1 << 20  # of all queues together; an intact store has one per queue
 _UPDATE_EVERY = 0.1  # seconds
 
-End = Literal["closed", "open", "torn", "ahead", "unreadable"]
+End = Literal["closed", "open", "torn", "ahead", "unreadable", "deleted"]
 
 
 @dataclass
@@ -51,7 +52,7 @@ class FileReport:
                         they read as zeros, which is damage only if `damage` says so
     end                 "closed": the file is full; "open": it has room for more records; "torn": damage up to the end
                         of the log, left by a writer that was killed or lost power; "ahead": created in advance, empty;
-                        "unreadable": see error
+                        "unreadable": see error; "deleted": the store's owner deleted it before it was read
     """
 
     file: str
@@ -137,6 +138,7 @@ class VerifyReport(HtmlRepr):
     incomplete          whether not all queue offsets were checked because of too many errors
     derived             what was found in the consume queues, the index and the checkpoint; None: the path is not a
                         store's root, or the log is empty
+    others              the other files of a store's root: checkpoint, tables, markers, and files that are not checked
     """
 
     files: list[FileReport] = field(default_factory=list)
@@ -146,6 +148,7 @@ class VerifyReport(HtmlRepr):
     duplicate_offsets: list[QueueRange] = field(default_factory=list)
     incomplete: bool = False
     derived: DerivedReport | None = None
+    others: list[OtherFile] = field(default_factory=list)
 
     @property
     def records(self) -> int:
@@ -165,14 +168,20 @@ class VerifyReport(HtmlRepr):
         return [damage for file in self.files for damage in file.damage]
 
     @property
+    def deleted(self) -> list[tuple[int, int]]:
+        """Ranges of physical offsets in files that the store's owner deleted before they were read. No damage."""
+        return joined((file.phy_offset, file.phy_offset + file.size) for file in self.files if file.end == "deleted")
+
+    @property
     def is_empty(self) -> bool:
         """Whether there are no records and no traces of records."""
-        return self.bytes == 0 and all(file.error is None for file in self.files)
+        return self.bytes == 0 and all(file.error is None and file.end != "deleted" for file in self.files)
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing is lost or damaged. A clock that was set back and holes without damage do not count."""
-        return self.is_log_whole and (self.derived is None or self.derived.is_whole)
+        are_others_whole = all(one.error is None for one in self.others)
+        return self.is_log_whole and are_others_whole and (self.derived is None or self.derived.is_whole)
 
     @property
     def is_log_whole(self) -> bool:
@@ -194,10 +203,12 @@ class VerifyReport(HtmlRepr):
             "queues": self.queues,
             "files": [file.to_dict() for file in self.files],
             "missing": [{"start": start, "stop": stop} for start, stop in self.missing],
+            "deleted": [{"start": start, "stop": stop} for start, stop in self.deleted],
             "missingQueueOffsets": [each.to_dict() for each in self.missing_offsets],
             "duplicateQueueOffsets": [each.to_dict() for each in self.duplicate_offsets],
             "incomplete": self.incomplete,
             "derived": self.derived.to_dict() if self.derived is not None else None,
+            "others": [one.to_dict() for one in self.others],
         }
 
 
@@ -205,7 +216,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     """Check every record of a commit log: lengths, CRC of body and properties, offsets, order of store timestamps.
 
     For a store's root, also compare every unit of the consume queues and of the index, and the checkpoint, with the
-    log.
+    log, and check the other files: `report.others`.
 
     path  store root, commit log folder, file, glob, or a list of them; for a store by URL only the log is checked
     jobs  number of files that are read in parallel; None: the number of processors. With 1, a store's log is read once
@@ -213,6 +224,8 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     tell  called a few times a second with the bytes read so far; those of a store's log count twice
 
     Bodies are not decompressed: their CRC shows whether they are unchanged.
+    Another process may write to the store. Records that are not dispatched yet are counted in `report.derived.behind`.
+    Files that the process deletes before they are read are in `report.deleted`. Neither is an error.
     Raises StoreIOError if nothing exists at the path. Files that cannot be read are listed in the report.
 
     >>> import pathlib, tempfile, rocketc
@@ -252,6 +265,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
             for one in every:
                 one.stop = True
     _report_progress(tell, every)
+    report.others = check_other_files(root) if root is not None else []
     if derived is not None and root is not None and report.records:
         report.derived = derived.result()
         last = max((file.last_store_timestamp or 0) + file.backwards_ms for file in report.files)
@@ -302,6 +316,8 @@ def _collect(
     while futures:
         _wait(futures[0], update)
         file, runs, overflowed = futures.popleft().result()
+        if file.end == "deleted":  # and all files before it: the messages after it are the first ones of their queues
+            queues, found = _Queues(), []
         found.append((file.file, runs))
         queues.enter(file.file, runs)
         queues.incomplete |= overflowed
@@ -365,7 +381,10 @@ class _Check:
             return out, [], False
         try:
             walker = open_walker(file, Filter(), crc=_CRC_FULL, errors="skip")
-        except RocketcError as error:  # permission denied, or deleted
+        except RocketcError as error:
+            if was_deleted(file.path):
+                out.end = "deleted"
+                return out, [], False
             out.end = "unreadable"
             out.error = str(error.strerror) if isinstance(error, OSError) else str(error)
             return out, [], False
@@ -414,7 +433,8 @@ def _made_ahead(log: Log, folders: set[str], known: set[str]) -> Iterator[FileRe
                 path, base = os.path.join(folder, name), base_of(name)
                 if base is not None and path not in known:
                     known.add(path)
-                    yield FileReport(path, base, os.stat(path).st_size, end="ahead")
+                    with suppress(FileNotFoundError):  # deleted since it was listed
+                        yield FileReport(path, base, os.stat(path).st_size, end="ahead")
 
 
 class _Queues:

@@ -2,6 +2,11 @@
 
 The units of queues and index are in the order of the log. So one scan of the log checks all of them at the same time.
 Only a position in each queue and the first ten thousand runs of errors are kept in memory.
+
+Another process may write to the store, or delete old files, at the same time. Then the queues are read twice before the
+scan. All records before the end of the last unit of the first reading must have their units in the second one. Later
+records without a unit at the end of their queue are not dispatched yet. What is deleted meanwhile is left out. If
+errors are left, the comparison is repeated: real errors stay, and those of a race with the other process do not.
 """
 
 from __future__ import annotations
@@ -9,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,13 +25,15 @@ from rocketc.derived.queue_files import QUEUE_FOLDERS, detect_file_sizes, files_
 from rocketc.errors import RocketcError
 from rocketc.files import _checkpoint
 from rocketc.files.lock_file import AbortFile
-from rocketc.files.paths import LogFile, resolve
+from rocketc.files.paths import LogFile, resolve, was_deleted
 from rocketc.read._filter import Filter
 from rocketc.read.scan import open_walker
 from rocketc.tables.deleted_topics import DeletedTopics
 
 _CRC_NONE = 0
-_LACKING = ("lacks", "no_queue", "key_lacks")
+_BY_PHY_OFFSET = ("no_queue", "key_lacks")  # their numbers are physical offsets
+_ALL = (1 << 63) - 1  # larger than every physical offset
+_TRIES = 3  # comparisons of a store that another process writes, until one is without errors
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ class DerivedReport:
     @property
     def is_whole(self) -> bool:
         """Whether the existing units agree with the log and all files are valid."""
-        return not (self.findings or self.problems or self.unreadable)
+        return not (self.findings or self.counts or self.problems or self.unreadable)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict.
@@ -142,27 +149,35 @@ class Comparison:
         self._root = root
         self._files = files
         self._beside = beside
-        self._has_queues = any(True for _ in files_below(root, *QUEUE_FOLDERS))
-        self._has_index = any(True for _ in files_below(root, "index"))
+        self._has_queues = self._has_index = False
 
     def __call__(self) -> DerivedReport:
         """Compare, and return the report. What cannot be read is listed in the report."""
-        report = DerivedReport()
-        if not self._files:
-            return report
-        if not self._has_queues and (error := _listing_error(self._root, *QUEUE_FOLDERS)) is not None:
-            self._leave_out("queues", error, report)
-        if not self._has_index and (error := _listing_error(self._root, "index")) is not None:
-            self._leave_out("index", error, report)
-        if self._has_queues or self._has_index:
+        for attempt in range(1, _TRIES + 1):
+            report, writer = DerivedReport(), _Writer(self._root)
             try:
-                self._compare(detect_file_sizes(self._root, StoreConfig()), report)
+                if attempt > 1:
+                    self._files = [file for log in resolve(self._root) for file in log.files]
+                if self._files and self._find_files(report):
+                    self._compare(detect_file_sizes(self._root, StoreConfig()), report, writer)
             except OSError as error:  # of the log
                 report.unreadable.append(_why(error))
                 report.not_checked += ["queues"] * self._has_queues + ["index"] * self._has_index
             except RocketcError as error:
                 report.problems.append(str(error))
+            if report.is_whole or self.stop or not writer.was_there():
+                break
         return report
+
+    def _find_files(self, report: DerivedReport) -> bool:
+        """Find out whether the store has queues and an index. Return whether it has one of them."""
+        self._has_queues = any(True for _ in files_below(self._root, *QUEUE_FOLDERS))
+        self._has_index = any(True for _ in files_below(self._root, "index"))
+        if not self._has_queues and (error := _listing_error(self._root, *QUEUE_FOLDERS)) is not None:
+            self._leave_out("queues", error, report)
+        if not self._has_index and (error := _listing_error(self._root, "index")) is not None:
+            self._leave_out("index", error, report)
+        return self._has_queues or self._has_index
 
     def _leave_out(self, what: str, error: OSError, report: DerivedReport) -> None:
         """Note that the queues or the index can't be read, and do not compare them."""
@@ -173,10 +188,20 @@ class Comparison:
         else:
             self._has_index = False
 
-    def _compare(self, config: StoreConfig, report: DerivedReport) -> None:
-        root, files, index, settled = self._root, self._files, None, True
+    def _load_queues(self, config: StoreConfig, report: DerivedReport) -> ConsumeQueues:
+        queues = queues_below(self._root, config, read_only=True)
+        try:
+            if self._has_queues:
+                queues.load()
+        except OSError as error:
+            self._leave_out("queues", error, report)
+            queues.close()
+            queues = queues_below(self._root, config, read_only=True)
+        return queues
+
+    def _compare(self, config: StoreConfig, report: DerivedReport, writer: _Writer) -> None:
+        root, files, index = self._root, self._files, None
         if self._has_index:
-            settled = not AbortFile(root).exists()
             index = index_below(root, config, read_only=True)
             try:
                 report.problems += index.load()
@@ -190,26 +215,24 @@ class Comparison:
         start, stop = files[0].origin, files[-1].next_base
         wrong_claims: list[tuple[str, int]] = []
         while True:
-            queues = queues_below(root, config, read_only=True)
-            try:
-                if self._has_queues:
-                    queues.load()
-            except OSError as error:
-                self._leave_out("queues", error, report)
-                queues.close()
-                queues = queues_below(root, config, read_only=True)
+            queues = self._load_queues(config, report)
             if not (self._has_queues or self._has_index):
                 return
+            audit, dispatched = DerivedAudit(queues, index, config), _ALL
+            if writer.was_there() and self._has_queues:
+                dispatched = audit.last_dispatched(_end_of(root, stop))
+                queues.look_at_all()
             for queue in wrong_claims:
                 queues.drop_claim(*queue)
             claims = queues.claims()
             deleted.remove_recreated(queues.remaining(deleted.ends), remove_all=True)
-            audit = DerivedAudit(queues, index, config)
             audit.leave_out(deleted.offsets())
-            now = max(_end_of(log.files) for log in resolve(root))  # after the queues and the index were loaded
-            settled &= not AbortFile(root).exists()
-            audit.begin(start, stop, now=now, queues=self._has_queues, index=self._has_index, settled=settled)
-            self._walk(audit)
+            now = _end_of(root, stop)  # after the queues and the index were loaded
+            audit.begin(
+                start, stop, now=now, queues=self._has_queues, index=self._has_index, settled=not writer.was_there(),
+                dispatched=dispatched,
+            )  # fmt: skip
+            self._walk(audit, is_live=dispatched < _ALL)
             again = queues.made_again()
             if self.stop or all(is_true for _, _, is_true in again):
                 break
@@ -223,19 +246,26 @@ class Comparison:
         report.keys = audit.keys if self._has_index else None
         report.counts = audit.counts()
         report.findings = [Finding(*one) for one in audit.findings()]
-        if AbortFile(root).exists():
-            _leave_out_tail(audit, report)
+        report.behind = sum(audit.counts(tail=True).values())
+        begin = _begin_of(root, start)
+        _drop(report, lambda one: start <= one.phy_offset < begin)  # about records that were deleted meanwhile
+        report.findings = _joined(report.findings) if dispatched < _ALL else report.findings
+        if writer.was_there():
+            keys = _drop(report, lambda one: one.what == "key_lacks" and 0 <= audit.key_tail <= one.phy_offset)
+            report.behind = report.behind or keys
         queues.close()
         if index is not None:
             index.close()
 
-    def _walk(self, audit: DerivedAudit) -> None:
+    def _walk(self, audit: DerivedAudit, is_live: bool) -> None:
         beside, self._beside = self._beside, ()  # only the first scan is shared
         self.walked = 0
         for i, file in enumerate(self._files):
             if self.stop:
                 return
             start = None
+            if is_live:  # the findings in deleted files are dropped afterwards
+                audit.begin_file()
             if beside and file.base is not None:
                 start = beside[i](audit, partial(self._note, self.walked))
             if start is None or start < file.next_base:
@@ -248,15 +278,51 @@ class Comparison:
 
     def _take(self, audit: DerivedAudit, file: LogFile, start: int | None) -> None:
         before = self.walked
-        walker = open_walker(file, Filter(), crc=_CRC_NONE, errors="report", start=start, exact=start is not None)
+        try:
+            walker = open_walker(file, Filter(), crc=_CRC_NONE, errors="report", start=start, exact=start is not None)
+        except RocketcError:
+            if not was_deleted(file.path):
+                raise
+            audit.skip_to(file.next_base)
+            return
         while not self.stop and audit.step(walker):
             self.walked = before + walker.walked
         self.walked = before + walker.walked
 
 
-def _end_of(files: Sequence[LogFile]) -> int:
-    """Return the physical offset of the end of the last file of a log; 0 if there are no files."""
-    return files[-1].next_base if files else 0
+class _Writer:
+    """Notices whether another process writes to a store, or did so since this object was made.
+
+    A store that was not closed counts as well: nothing tells it from one whose writer does not hold the lock.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._abort = AbortFile(root)
+        self._checkpoint = os.path.join(root, "checkpoint")
+        self._before = self._stamp()
+        self._seen = False
+        self.was_there()
+
+    def was_there(self) -> bool:
+        # The checkpoint is written when a store is closed: the store may have been opened and closed meanwhile.
+        self._seen = self._seen or self._abort.exists() or self._stamp() != self._before
+        return self._seen
+
+    def _stamp(self) -> tuple[int, int] | None:
+        with suppress(OSError):
+            info = os.stat(self._checkpoint)
+            return info.st_ino, info.st_mtime_ns
+        return None
+
+
+def _end_of(root: str, least: int) -> int:
+    """Return the physical offset of the end of the last file of a store's log; at least `least`."""
+    return max([least, *(log.files[-1].next_base for log in resolve(root) if log.files)])
+
+
+def _begin_of(root: str, least: int) -> int:
+    """Return the physical offset of the first file of a store's log; at least `least`."""
+    return max([least, *(log.files[0].origin for log in resolve(root)[:1] if log.files)])
 
 
 def load_unmodified(root: str, config: StoreConfig) -> ConsumeQueues:
@@ -293,19 +359,30 @@ def _why(error: Exception) -> str:
     return str(error)
 
 
-def _leave_out_tail(audit: DerivedAudit, report: DerivedReport) -> None:
-    """Move the last records, which queues or index do not have yet, to report.behind: the next opening adds them."""
-    kept = []
-    for finding in report.findings:
-        tail = audit.key_tail if finding.what == "key_lacks" else audit.queue_tail
-        if finding.what in _LACKING and 0 <= tail <= finding.phy_offset:
-            report.counts[finding.what] -= finding.count
-            if finding.what != "key_lacks" or audit.queue_tail < 0:
-                report.behind += finding.count
+def _drop(report: DerivedReport, is_dropped: Callable[[Finding], bool]) -> int:
+    """Remove these findings from a report, and from its counts. Returns the number of their units or records."""
+    count = 0
+    for one in filter(is_dropped, report.findings):
+        report.counts[one.what] -= one.count
+        count += one.count
+    report.findings = [one for one in report.findings if not is_dropped(one)]
+    report.counts = {what: left for what, left in report.counts.items() if left > 0}
+    return count
+
+
+def _joined(findings: list[Finding]) -> list[Finding]:
+    """Join the findings of a queue that continue in the next file of the log."""
+    out: list[Finding] = []
+    latest: dict[tuple[str, str | None, int | None, str | None], int] = {}
+    for one in findings:
+        kind = (one.what, one.topic, one.queue_id, one.file)
+        at = latest.get(kind, -1)
+        if at >= 0 and (out[at].last + 1 == one.first or one.what in _BY_PHY_OFFSET):
+            out[at] = replace(out[at], last=one.last, count=out[at].count + one.count)
         else:
-            kept.append(finding)
-    report.findings = kept
-    report.counts = {what: count for what, count in report.counts.items() if count > 0}
+            latest[kind] = len(out)
+            out.append(one)
+    return out
 
 
 def times_of_checkpoint(root: str) -> dict[str, int]:

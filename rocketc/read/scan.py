@@ -17,7 +17,7 @@ from rocketc._arguments import seconds_of, whole_number
 from rocketc.config_fields import Size, size_of, unknown_keyword
 from rocketc.errors import CorruptRecordError, DamageWarning, MissingTopicWarning, StoreIOError
 from rocketc.files._mapped_file import MappedFile
-from rocketc.files.paths import Log, LogFile, Paths, local_of, resolve
+from rocketc.files.paths import Log, LogFile, Paths, local_of, resolve, was_deleted
 from rocketc.files.remote import Options, RemoteFile, RemotePath, is_url, shown
 from rocketc.read import arrow_interop
 from rocketc.read._arrow import Batch, Schema, stream_capsule
@@ -79,6 +79,20 @@ def torn_tail(damage: Sequence[Damage], end: int | None) -> Damage | None:
     return last if last is not None and last.stop == end and last.reason != MISSING_FILE else None
 
 
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join the ranges that follow one another; they are in order.
+
+    >>> joined([(0, 10), (10, 20), (30, 40)])
+    [(0, 20), (30, 40)]
+    """
+    out: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if out and out[-1][1] == start:
+            start = out.pop()[0]
+        out.append((start, stop))
+    return out
+
+
 @dataclass
 class ScanReport(HtmlRepr):
     """Counts and damage of the latest pass over a scan, up to its current position.
@@ -90,6 +104,8 @@ class ScanReport(HtmlRepr):
     damage   damaged ranges that were skipped (errors="skip" or "report"), also those of missing files
     missing  ranges of physical offsets between two files that none of the files read contains, in the whole log
     end      physical offset of the end of the last byte read; None if nothing was read
+    deleted  ranges of physical offsets in files that the store's owner deleted after they were listed, and before they
+             were read; not an error. If the path was a Log or LogFile, such a file is a StoreIOError
     """
 
     records: int = 0
@@ -99,13 +115,14 @@ class ScanReport(HtmlRepr):
     damage: list[Damage] = field(default_factory=list)
     missing: list[tuple[int, int]] = field(default_factory=list)
     end: int | None = None
+    deleted: list[tuple[int, int]] = field(default_factory=list)
 
     @classmethod
     def total(cls, reports: Iterable[ScanReport]) -> ScanReport:
         """Add up the reports of several passes; those of the files of a log must be in order.
 
         >>> ScanReport.total([ScanReport(records=2, end=200), ScanReport(records=1, end=300)])
-        ScanReport(records=3, bytes=0, blanks=0, files=0, damage=[], missing=[], end=300)
+        ScanReport(records=3, bytes=0, blanks=0, files=0, damage=[], missing=[], end=300, deleted=[])
         """
         out = cls()
         for one in reports:
@@ -115,6 +132,7 @@ class ScanReport(HtmlRepr):
             out.files += one.files
             out.damage += one.damage
             out.missing += one.missing
+            out.deleted = joined([*out.deleted, *one.deleted])
             out.end = out.end if one.end is None else one.end
         return out
 
@@ -210,7 +228,8 @@ class ScanRun:
                 try:
                     walker = self._open(None, file.base, file.limit, file.last, part=file)
                 except StoreIOError as error:
-                    self._pass_unreadable(file, error)
+                    if not self._may_skip(file):
+                        self._pass_unreadable(file, error)
                     continue
                 yield walker
             self._pass_lost(log, None)
@@ -254,7 +273,12 @@ class ScanRun:
                 ):
                     continue
                 self._pass_lost(log, file.begin)
-                source = MappedFile(file.path)
+                try:
+                    source = MappedFile(file.path)
+                except StoreIOError:
+                    if not self._may_skip(file):
+                        raise
+                    continue
                 walker = self._open(source, file.base, file.limit, file.last, file.path, position)
                 yield walker
                 while not walker.done and source.size_now() <= source.size:
@@ -265,6 +289,13 @@ class ScanRun:
             if waiting:
                 self._wait()
             [log] = resolve(self._scan.path)
+
+    def _may_skip(self, file: LogFile) -> bool:
+        """Whether a file could not be opened because the store's owner has deleted it; then note this in the report."""
+        if isinstance(self._scan.path, (Log, LogFile)) or not was_deleted(file.path):
+            return False
+        self._report.deleted = joined([*self._report.deleted, (file.origin, file.next_base)])
+        return True
 
     def _wait(self) -> None:
         self.note()
@@ -327,8 +358,9 @@ class ScanRun:
         """Return the report including the current walker."""
         done, walker = self._report, self._walker
         out = ScanReport(
-            self.reader.records, done.bytes, done.blanks, done.files, list(done.damage), list(done.missing), done.end
-        )
+            self.reader.records, done.bytes, done.blanks, done.files, list(done.damage), list(done.missing), done.end,
+            list(done.deleted),
+        )  # fmt: skip
         if walker is not None:
             out.bytes += walker.walked
             out.blanks += walker.blanks

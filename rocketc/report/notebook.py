@@ -163,6 +163,8 @@ def _scan_lines(report: ScanReport) -> Iterator[_Line]:
     lost = {(one.start, one.stop) for one in report.damage}
     gaps = (f"{start} to {stop}: not read" for start, stop in report.missing if (start, stop) not in lost)
     yield from section("damage", [*damage, *gaps], "none")
+    deleted = (f"{start} to {stop}: by the owner of the store, before they were read" for start, stop in report.deleted)
+    yield from section("deleted", deleted, style="yellow")
 
 
 def _look_lines(look: StoreSnapshot) -> Iterator[_Line]:

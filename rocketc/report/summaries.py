@@ -8,6 +8,7 @@ from os.path import basename
 from typing import TYPE_CHECKING
 
 from rocketc.files.remote import shown
+from rocketc.jobs.other_files import OtherFile
 from rocketc.jobs.rebuild import RebuildReport
 from rocketc.jobs.salvage import SalvageReport
 from rocketc.jobs.verify import FileReport, QueueRange, VerifyReport
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+_OTHERS = 20  # names of files in a line
+
 _ENDS = {
     "closed": ("whole", "green"),
     "open": ("whole; the log ends in it", "green"),
     "torn": ("torn tail", "red"),
     "ahead": ("made ahead, empty", "dim"),
+    "deleted": ("deleted by the owner before it was read", "dim"),
     "unreadable": ("unreadable", "red"),
 }
 
@@ -56,11 +60,32 @@ def verify_lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iter
     yield from section("queues", [*missing, *twice, *cut], "no missing or duplicate queue offsets")
     if report.derived is not None:
         yield from _derived_lines(report.derived, every)
+    yield from other_lines(report.others, every)
     yield from section("advice", _verify_advice(path[0] if path else "PATH", report), style="yellow")
     backwards = [file for file in report.files if file.backwards]
     yield from section("clock", some(backwards, every, _clock_text), style="yellow")
     holes = [(file, hole) for file in report.files for hole in file.holes]
     yield from section("holes", some(holes, every, lambda one: _hole_text(*one)), style="yellow")
+
+
+def other_lines(others: Sequence[OtherFile], every: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield the lines about a store's other files: the errors, then the names of all others."""
+    wrong = [one for one in others if one.error is not None]
+    yield from section("others", some(wrong, every, lambda one: f"{one.file}: {one.error}"))
+    name = "" if wrong else "others"
+    for state, style in (("valid", "green"), ("not checked", "dim")):
+        names = {one.file: one.files for one in others if one.state == state}
+        pairs = {file for file in names if f"{file}.bak" in names}
+        files = [
+            file + ("(.bak)" if file in pairs else f" ({many(count, 'file')})" if file.endswith("/") else "")
+            for file, count in names.items()
+            if file.removesuffix(".bak") not in pairs or file in pairs
+        ]
+        if files:
+            shown = files if every else files[:_OTHERS]
+            more = f" and {len(files) - len(shown)} more" if len(files) > len(shown) else ""
+            yield name, f"{state}: {', '.join(shown)}{more}", style
+            name = ""
 
 
 def _verify_advice(path: str, report: VerifyReport) -> Iterator[str]:
@@ -108,7 +133,7 @@ def _derived_lines(report: DerivedReport, every: bool) -> Iterator[tuple[str, st
     yield from section("derived", some(report.problems, every, str))
     yield from section("not read", some(report.unreadable, every, str))
     if report.behind:
-        text = f"{many(report.behind, 'record')} at the end not dispatched yet: the store is open, or was not closed"
+        text = f"{many(report.behind, 'record')} behind: not dispatched yet; the store is open, or was not closed"
         yield "", text, "yellow"
 
 

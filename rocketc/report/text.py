@@ -108,6 +108,20 @@ def gap_text(start: int, stop: int) -> str:
     return f"{start} to {stop} ({show_size(stop - start)}): no file"
 
 
+def deleted_text(start: int, stop: int) -> str:
+    """Describe a range of the log that the store's owner deleted before it was read.
+
+    >>> deleted_text(0, 4096)
+    'physical offsets 0 to 4096: deleted by the owner of the store during this command; the rest was read'
+    """
+    return deleted_file_text(f"physical offsets {start} to {stop}")
+
+
+def deleted_file_text(path: str) -> str:
+    """Say that the store's owner deleted a file before it was read."""
+    return f"{path}: deleted by the owner of the store during this command; the rest was read"
+
+
 def plain(error: Exception) -> str:
     """Return the message of an error; of an OSError without its number."""
     if not isinstance(error, OSError) or error.strerror is None:

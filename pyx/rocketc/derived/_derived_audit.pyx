@@ -7,6 +7,7 @@ up to which they were compared. Findings are stored as ranges of numbers, up to 
 import os
 
 cimport cython
+from libc.errno cimport ENOENT
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memset
 
@@ -62,6 +63,7 @@ ctypedef struct Finding:
     int64_t last
     int64_t count               # number of findings; less than last - first + 1 for physical offsets
     int64_t phy_offset          # of the first finding
+    bint tail                   # not dispatched yet: after the last unit of the queue, and not before `dispatched`
 
 # Units of a queue that are read ahead: most queues are compared one unit after the other.
 ctypedef struct Near:
@@ -93,23 +95,42 @@ cdef class DerivedAudit(Dispatcher):
         int64_t _log_start
         int64_t _log_stop
         int64_t _log_now
-        int64_t _finding_counts[KINDS]
+        int64_t _dispatched     # physical offset: records that end before it must be in their queues
+        int64_t _counts[2][KINDS]       # of findings; [1]: of those of the tail
+        int _first_open         # number of the first finding that may still be extended
         int64_t _last_phy       # physical offset of the last record; more rows with it belong to that record
         bint _settled           # the store did not have a writer when the index was loaded
     cdef readonly:
         int64_t records
         int64_t units           # units of queues that agree with the log
         int64_t keys            # units of the index that agree with the log
-        int64_t queue_tail      # physical offset of the first record that queues do not have yet; -1: they have all
-        int64_t key_tail        # the same for the index
+        int64_t key_tail        # physical offset of the first record that the index does not have yet; -1: it has all
         int64_t upto            # physical offset: step_beside() has compared the records before it
 
-    def begin(self, int64_t start, int64_t stop, *, int64_t now, bint queues, bint index, bint settled):
+    def last_dispatched(self, int64_t now):
+        """Return the largest physical offset at which a record with a unit ends; 0 if there is none.
+
+        now  the end of the log; queues whose last unit is after it do not count: they are damaged
+        """
+        cdef int i
+        cdef int64_t last = 0
+        for i in range(self.queues._count):
+            if self.queues._all[i].dead == 0 and self.queues._all[i].max_phy_offset <= now:
+                last = max(last, self.queues._all[i].max_phy_offset)
+        return last
+
+    def begin(
+        self, int64_t start, int64_t stop, *, int64_t now, bint queues, bint index, bint settled,
+        int64_t dispatched=INT64_MAX,
+    ):
         """Set what is compared, and the range of the log.
 
-        now      the current end of the log, if it grew since queues and index were loaded; units of records from stop
-                 to now are not checked
-        settled  no process wrote to the index when it was loaded: the header of its last file is up to date
+        now         the current end of the log, if it grew since queues and index were loaded; units of records from
+                    stop to now are not checked
+        settled     no process wrote to the index when it was loaded: the header of its last file is up to date
+        dispatched  a result of last_dispatched() from before the last reading of the queues: a writer had dispatched
+                    all records that end before it. If other records are missing at the end of their queues, they are
+                    not dispatched yet: counts() and findings() return them with tail=True only
         """
         cdef int i
         cdef ConsumeQueue* q
@@ -121,7 +142,9 @@ cdef class DerivedAudit(Dispatcher):
         self.index_from = start if index else INT64_MAX
         self.whole = True
         self.catching_up = False
-        self._last_phy = self.queue_tail = self.key_tail = -1
+        self._dispatched = dispatched
+        self._last_phy = self.key_tail = -1
+        self._first_open = 0
         self._part = 0
         self._unit = 1
         memset(self.recent, 0, sizeof(self.recent))
@@ -132,6 +155,14 @@ cdef class DerivedAudit(Dispatcher):
             q = self.queues._all[i]
             q.opening.left_out = 0
             q.opening.repaired = q.min_unit     # reused: the number of the next unit to compare
+
+    def begin_file(self):
+        """Begin a file of the log: a finding in it does not extend a finding in an earlier file."""
+        self._first_open = self._count
+
+    def skip_to(self, int64_t phy_offset):
+        """Skip the log up to an offset: its owner has deleted these files. Units of their records are not checked."""
+        self._log_start = max(self._log_start, phy_offset)
 
     def step(self, Walker walker not None):
         """Compare the next blocks of a walker. Returns False if there are no more blocks.
@@ -178,7 +209,7 @@ cdef class DerivedAudit(Dispatcher):
     ) noexcept nogil:
         cdef uint32_t h
         cdef ConsumeQueue* q = self._last
-        cdef int64_t phy = self.rows[self.row_count].unit.phy_offset
+        cdef const Unit* unit = &self.rows[self.row_count].unit
         rc[0] = RC_OK
         if (
             q != NULL and q.queue_id == queue_id and q.topic_len == topic_len
@@ -194,9 +225,9 @@ cdef class DerivedAudit(Dispatcher):
         elif not is_fit(topic, topic_len) or queue_id < 0:
             rc[0] = RC_UNFIT_TOPIC
         else:
-            self._find(NO_QUEUE, NULL, NULL, phy, phy)
-            if self.queue_tail < 0:
-                self.queue_tail = phy
+            self._find(
+                NO_QUEUE, NULL, NULL, unit.phy_offset, unit.phy_offset, unit.phy_offset + unit.size >= self._dispatched,
+            )
         return q
 
     cdef bint _has_unit(self, const uint8_t* topic, int32_t n, int64_t number, int64_t phy_offset) noexcept nogil:
@@ -226,15 +257,15 @@ cdef class DerivedAudit(Dispatcher):
         return rc
 
     cdef void _find(
-        self, int what, ConsumeQueue* q, MappedIndexFile* part, int64_t number, int64_t phy_offset,
+        self, int what, ConsumeQueue* q, MappedIndexFile* part, int64_t number, int64_t phy_offset, bint tail=False,
     ) noexcept nogil:
         """Record a finding. It extends the range that ends before its number, if that is one of the latest ranges."""
         cdef Finding* f
         cdef int i = self._count - 1
-        self._finding_counts[what] += 1
-        while i >= 0 and i >= self._count - NEAR:
+        self._counts[<int>tail][what] += 1
+        while i >= self._first_open and i >= self._count - NEAR:
             f = &self._room[i]
-            if f.what == what and f.q == q and f.part == part:
+            if f.what == what and f.q == q and f.part == part and f.tail == tail:
                 if f.last + 1 == number or what == NO_QUEUE or what == KEY_LACKS:
                     f.last = number
                     f.count += 1
@@ -251,6 +282,7 @@ cdef class DerivedAudit(Dispatcher):
         f.first = f.last = number
         f.count = 1
         f.phy_offset = phy_offset
+        f.tail = tail
 
     cdef bint _is_outside_log(self, int64_t phy_offset) noexcept nogil:
         """Whether a record of this offset is in a file that was deleted, or created after the log was listed."""
@@ -315,14 +347,13 @@ cdef class DerivedAudit(Dispatcher):
             self.unqueued_count += 1        # the log is too small for this queue offset: the dispatcher refuses it too
             return RC_OK
         if u == NULL or is_blank(u):
-            self._lacks(row)
+            self._lacks(row, number >= rc_load_i64(&q.units))
             return RC_OK
         if number == q.opening.repaired:
             q.opening.repaired = number + 1
         if u.phy_offset != row.unit.phy_offset:
             self._find(ELSEWHERE, q, NULL, number, row.unit.phy_offset)
             return RC_OK
-        self.queue_tail = -1
         if u.size != row.unit.size:
             self._find(BAD_SIZE, q, NULL, number, row.unit.phy_offset)
             return RC_OK
@@ -347,7 +378,7 @@ cdef class DerivedAudit(Dispatcher):
             if rc != RC_OK:
                 return rc
             if got == 0 or self._log_stop > u.phy_offset > row.unit.phy_offset:
-                self._lacks(row)
+                self._lacks(row, q.repaired >= rc_load_i64(&q.units))
                 return RC_OK
             if u.phy_offset == row.unit.phy_offset:
                 break
@@ -355,7 +386,6 @@ cdef class DerivedAudit(Dispatcher):
             if rc != RC_OK:
                 return rc
         q.opening.repaired += 1
-        self.queue_tail = -1
         if u.size != row.unit.size:
             self._find(BAD_SIZE, q, NULL, row.unit.queue_offset, row.unit.phy_offset)
         elif u.queue_offset != row.unit.queue_offset or u.count != row.unit.count:
@@ -366,10 +396,10 @@ cdef class DerivedAudit(Dispatcher):
             self.units += 1
         return RC_OK
 
-    cdef void _lacks(self, DispatchRequest* row) noexcept nogil:
-        self._find(LACKS, row.q, NULL, row.unit.queue_offset, row.unit.phy_offset)
-        if self.queue_tail < 0:
-            self.queue_tail = row.unit.phy_offset
+    cdef void _lacks(self, DispatchRequest* row, bint at_end) noexcept nogil:
+        """Record a missing unit. at_end: it is after the last unit of the queue."""
+        cdef bint tail = at_end and row.unit.phy_offset + row.unit.size >= self._dispatched
+        self._find(LACKS, row.q, NULL, row.unit.queue_offset, row.unit.phy_offset, tail)
 
     # the index
 
@@ -390,6 +420,10 @@ cdef class DerivedAudit(Dispatcher):
                 self._first_key = self._unit
                 self._key_count = <int>min(units - self._unit, <int64_t>NEXT)
                 rc = part_map(p, False)
+                if rc == ENOENT:            # deleted with the records of its keys
+                    self._part += 1
+                    self._unit = 1
+                    continue
                 if rc == RC_OK and not part_get_some(p, self._unit, self._key_count, self._keys):
                     rc = RC_FILE_CUT
                 if rc != RC_OK:
@@ -485,7 +519,8 @@ cdef class DerivedAudit(Dispatcher):
         if self.queues_from < INT64_MAX:
             for i in range(self.queues._count):
                 q = self.queues._all[i]
-                check_queue(q, self._extra(q, INT64_MAX))
+                if q.dead == 0:         # otherwise deleted, or loaded again
+                    check_queue(q, self._extra(q, INT64_MAX))
         while self.index is not None and self.index_from < INT64_MAX:
             rc = self._peek(&u, &p)
             if rc != RC_OK:
@@ -494,18 +529,20 @@ cdef class DerivedAudit(Dispatcher):
                 break
             self._extra_key(p, u)
 
-    def counts(self):
+    def counts(self, bint tail=False):
         """Return the number of findings of each kind in WHAT; findings() returns only the first ones."""
         cdef int i
-        return {WHAT[i]: self._finding_counts[i] for i in range(<int>KINDS) if self._finding_counts[i]}
+        return {WHAT[i]: self._counts[<int>tail][i] for i in range(<int>KINDS) if self._counts[<int>tail][i]}
 
-    def findings(self):
+    def findings(self, bint tail=False):
         """Return (what, topic, queue id, index file, first, last, count, physical offset) of each range of findings."""
         cdef Finding* f
         cdef int i
         cdef list out = []
         for i in range(self._count):
             f = &self._room[i]
+            if f.tail != tail:
+                continue
             topic = queue_id = file = None
             if f.q != NULL:
                 topic = f.q.topic[:f.q.topic_len].decode("utf-8", "replace")

@@ -315,6 +315,8 @@ cdef class Walker(LogBytes):
             next = self._find_next(start + 1)
         if self.is_cut() or self._is_shorter():
             return self._on_cut(start)
+        if self._map is not None and next < self._len and is_readable(self, start):
+            return True                     # a writer has finished the record since it was read
         if next == self._len and self._whole > 0:
             return self._end_of_cut()
         if next == self._len and self._last:
@@ -424,6 +426,12 @@ cdef class Walker(LogBytes):
         self._torn_twice = not self._follow
         for _ in range(looks):
             time.sleep(TORN_PAUSE_MS / 1000.0)
-            if self._look(self._pos) == RC_OK:
+            if is_readable(self, self._pos):
                 return True
         return False
+
+
+cdef bint is_readable(Walker w, size_t pos) noexcept nogil:
+    """Whether a valid record begins at pos, or the blank record at the end of the file."""
+    cdef int rc = w._look(pos)
+    return rc == RC_OK or (rc == RC_BLANK and w._is_blank(pos))

@@ -330,7 +330,8 @@ def test_checkpoints(log, told, info):
     for junk in (b"", b"123"):
         (root / "checkpoint").write_bytes(junk)
         code, found = told(root)
-        assert (code, "checkpoint" in found) == (0, False)
+        assert (code, "checkpoint" in found) == (1, False)
+        assert [one["file"] for one in found["others"] if "error" in one] == ["checkpoint"]
 
 
 def test_an_abort_marker_with_something_else_in_it(log, told):

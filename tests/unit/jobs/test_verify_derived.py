@@ -17,6 +17,7 @@ from support.promise_counts import count
 import rocketc
 from rocketc.files import _checkpoint
 from rocketc.files.paths import resolve
+from rocketc.jobs import verify_derived
 from rocketc.jobs.verify_derived import Comparison
 
 pytestmark = pytest.mark.promise(6)
@@ -319,6 +320,82 @@ def test_missing_units_at_the_end_are_reported_and_allowed_with_abort(root):
     (root / "abort").write_bytes(b"")
     report = derived(root)
     assert report.is_whole and report.behind == 30
+
+
+def test_units_that_are_written_between_the_readings_of_two_queues(root, monkeypatch):
+    """A writer dispatches on while the queues are loaded one after the other: the first ones have fewer units."""
+    (root / "abort").write_bytes(b"")
+    first, load = queue(root), verify_derived.load_unmodified
+    whole = first.read_bytes()
+    loaded = []
+
+    def load_slowly(*args):
+        loaded.append(args)
+        change(first, 45 * 20, bytes(5 * 20))
+        queues = load(*args)
+        first.write_bytes(whole)
+        return queues
+
+    monkeypatch.setattr(verify_derived, "load_unmodified", load_slowly)
+    report = derived(root)
+    assert report.is_whole and (report.units, report.behind, len(loaded)) == (300, 0, 1)
+
+
+def test_units_that_are_missing_before_the_last_dispatched_record_are_damage(root):
+    (root / "abort").write_bytes(b"")
+    change(queue(root), 45 * 20, bytes(5 * 20))
+    report = derived(root)
+    assert only(report) == ("lacks", 45, 49) and report.behind == 0
+
+
+@pytest.mark.parametrize("topic", ["T0", "T2"])
+def test_a_queue_that_is_missing_beside_a_writer_is_damage(root, topic):
+    (root / "abort").write_bytes(b"")
+    shutil.rmtree(root / "consumequeue" / topic / "1")
+    report = derived(root)
+    assert not report.is_whole and report.counts["no_queue"] + report.behind == 50 and report.behind <= 1
+
+
+def test_a_store_that_is_closed_during_verify(root, monkeypatch):
+    """The last records were not dispatched when the queues were read. The writer has dispatched them since."""
+    (root / "abort").write_bytes(b"")
+    wholes = {file: file.read_bytes() for file in root.glob("consumequeue/*/*/*")}
+    for file in wholes:
+        change(file, 45 * 20, bytes(5 * 20))
+    walk = Comparison._walk
+
+    def close_and_walk(self, *args, **options):
+        (root / "abort").unlink(missing_ok=True)
+        for file, whole in wholes.items():
+            file.write_bytes(whole)
+        return walk(self, *args, **options)
+
+    monkeypatch.setattr(Comparison, "_walk", close_and_walk)
+    report = derived(root)
+    assert report.is_whole and (report.units, report.behind) == (270, 30)
+
+
+def test_a_store_that_is_opened_and_closed_during_verify(root, monkeypatch):
+    """Records that were put after the queues were read are in the log that verify reads."""
+    walk, opened = Comparison._walk, []
+
+    def put_and_walk(self, *args, **options):
+        if not opened:
+            with rocketc.open(root, **SMALL) as store:
+                opened.append(store.put("T0", b"x", queue_id=0))
+        return walk(self, *args, **options)
+
+    monkeypatch.setattr(Comparison, "_walk", put_and_walk)
+    report = derived(root)
+    assert report.is_whole and (report.units, report.behind) == (301, 0)
+
+
+def test_the_command_beside_a_writer(root, run):
+    (root / "abort").write_bytes(b"")
+    for file in root.glob("consumequeue/*/*/*"):
+        change(file, 45 * 20, bytes(5 * 20))
+    code, out, _ = run("verify", root)
+    assert code == 0 and "30 records behind: not dispatched yet" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("size", [8 << 10, 16 << 20])

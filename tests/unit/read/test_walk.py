@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -357,3 +358,28 @@ def test_bytes_after_the_stop_are_not_checked(tmp_path):
         before, behind = dataclasses.replace(known, stop=cut), dataclasses.replace(known, start=cut)
         assert [m.body for m in rocketc.scan(before)] == [b"first"]
         assert list(rocketc.scan(behind)) == []
+
+
+def test_a_record_that_is_finished_while_the_next_one_is_searched(tmp_path):
+    """Size and magic of a record become visible one after the other; a later record may be whole by then."""
+    path = tmp_path / f"{0:020d}"
+    body = b"\xda" * (40 << 20)  # the first byte of the magic number: the search takes long, and checks for signals
+    long = rocketc.encode("t", body, queue_offset=0)
+    data = bytearray(long + rocketc.encode("t", b"x", queue_offset=1, phy_offset=len(long)))
+    magic = bytes(data[4:8])
+    data[4:8] = bytes(4)
+    path.write_bytes(data)
+
+    def finish(*_):
+        with open(path, "r+b") as file:
+            file.seek(4)
+            file.write(magic)
+
+    before = signal.signal(signal.SIGALRM, finish)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        found = rocketc.scan(path, errors="skip")
+        assert [message.queue_offset for message in found] == [0, 1] and found.report.damage == []
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
