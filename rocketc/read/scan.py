@@ -176,6 +176,7 @@ class ScanRun:
         self._idle = idle
         self._walker: Walker | None = None
         self._noted = 0
+        self._skipped: LogFile | None = None  # the latest file that was deleted before it was read
         self._report = ScanReport(missing=[gap for log in scan.logs for gap in log.missing])
         reading = scan._reading
         self.reader = Reader(
@@ -197,7 +198,7 @@ class ScanRun:
             if self._follow is not None:
                 yield from self._following(log)
                 continue
-            for file in log.files:
+            for file in self._files(log):
                 if scan._is_outside(file):
                     continue
                 try:
@@ -208,6 +209,17 @@ class ScanRun:
                     continue
                 yield walker
         self._close()
+
+    def _files(self, log: Log) -> Iterator[LogFile]:
+        """Yield the files of a log. If the last one was deleted before it was read, list and yield later ones."""
+        scan, files = self._scan, log.files
+        while files:
+            yield from files
+            last = files[-1]
+            if last is not self._skipped or scan._listed is None or len(scan.logs) != 1:
+                return
+            later = (file for log in resolve(scan._listed, scan._reading.storage) for file in log.files)
+            files = tuple(file for file in later if file.base is not None and file.base >= last.next_base)
 
     def _following(self, log: Log) -> Iterator[Walker]:
         """Yield a walker for each file of a growing log, without end or up to the stop of the scan."""
@@ -242,6 +254,7 @@ class ScanRun:
         if isinstance(self._scan.path, (Log, LogFile)) or not was_deleted(file.path):
             return False
         self._report.deleted = joined([*self._report.deleted, (file.origin, file.next_base)])
+        self._skipped = file
         return True
 
     def _wait(self) -> None:
@@ -366,6 +379,7 @@ class Scan(HtmlRepr):
     ) -> None:
         self.logs = logs
         self.path: Any = path
+        self._listed: Any = None if isinstance(path, (Log, LogFile)) else path  # is listed again if its files are gone
         self._buffer = buffer
         self._base = base
         self._filter = filter
@@ -516,7 +530,10 @@ class Scan(HtmlRepr):
                 if not self._is_outside(file):
                     behind = tuple(gap for gap in log.missing if gap[0] == file.next_base)
                     part = Log((file,), behind)
-                    out.append(Scan([part], file.path, None, None, self._filter, self._reading, self._asked))
+                    one = Scan([part], file.path, None, None, self._filter, self._reading, self._asked)
+                    is_last = len(self.logs) == 1 and file is log.files[-1]
+                    one._listed = self._listed if is_last else None
+                    out.append(one)
         return out
 
     @property
