@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _CRC_FULL = 2
 _SPANS_MAX = 1 << 20  # of all queues together; an intact store has one per queue
 _UPDATE_EVERY = 0.1  # seconds
+_LISTINGS = 10  # attempts, if the owner of a store deletes all files that were listed
 
 End = Literal["closed", "open", "torn", "ahead", "unreadable", "deleted"]
 
@@ -236,10 +237,23 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     >>> report.records, report.damage, [(each.start, each.stop) for each in report.missing_offsets]
     (3, [], [(2, 4)])
     """
-    from concurrent.futures import ThreadPoolExecutor  # late: it takes longer to import than all of rocketc
-
     jobs = processors() if jobs is None else whole_number("jobs", jobs, 1, (1 << 31) - 1)
     path = path if isinstance(path, (str, os.PathLike)) else list(path)
+    gone: dict[str, FileReport] = {}
+    for _ in range(_LISTINGS):
+        report, lasts = _verify(path, jobs, tell)
+        gone |= {file.file: file for file in report.files if file.end == "deleted"}
+        if not lasts & gone.keys():
+            break  # otherwise there are files after those that were listed
+    known = {file.file for file in report.files}
+    report.files[:0] = [file for name, file in gone.items() if name not in known]
+    return report
+
+
+def _verify(path: Paths, jobs: int, tell: Callable[[int], None] | None) -> tuple[VerifyReport, set[str]]:
+    """Do verify() for the files that are there now; return the report and the last file of each log."""
+    from concurrent.futures import ThreadPoolExecutor  # late: it takes longer to import than all of rocketc
+
     root = root_of(path)
     times = times_of_checkpoint(root) if root is not None else {}  # before the log, which may grow meanwhile
     logs = resolve(path)
@@ -280,7 +294,7 @@ def verify(path: Paths, *, jobs: int | None = None, tell: Callable[[int], None] 
     if root is not None and (refused := unreadable_files(root)):
         report.derived = report.derived or DerivedReport()
         report.derived.unreadable += refused
-    return report
+    return report, {log.files[-1].name for log in logs if log.files}
 
 
 def root_of(path: Paths) -> str | None:

@@ -199,6 +199,7 @@ class ScanRun:
         self._walker: Walker | None = None
         self._noted = 0
         self._lost_to = 0  # physical offset up to which lost files of the current log are reported
+        self._skipped: LogFile | None = None  # the latest file that was deleted before it was read
         self._report = ScanReport(missing=[gap for log in scan.logs for gap in log.missing])
         reading = scan._reading
         self.reader = Reader(
@@ -221,7 +222,7 @@ class ScanRun:
             if self._follow is not None:
                 yield from self._following(log)
                 continue
-            for file in log.files:
+            for file in self._files(log):
                 if scan._is_outside(file):
                     continue
                 self._pass_lost(log, file.begin)
@@ -261,6 +262,17 @@ class ScanRun:
         if self._scan._reading.errors == "report":
             warnings.warn(str(damage), DamageWarning, stacklevel=4)
 
+    def _files(self, log: Log) -> Iterator[LogFile]:
+        """Yield the files of a log. If the last one was deleted before it was read, list and yield later ones."""
+        scan, files = self._scan, log.files
+        while files:
+            yield from files
+            last = files[-1]
+            if last is not self._skipped or scan._listed is None or len(scan.logs) != 1:
+                return
+            later = (file for log in resolve(scan._listed, scan._reading.storage) for file in log.files)
+            files = tuple(file for file in later if file.base is not None and file.base >= last.next_base)
+
     def _following(self, log: Log) -> Iterator[Walker]:
         """Yield a walker for each file of a growing log, without end or up to the stop of the scan."""
         position: int | None = None
@@ -295,6 +307,7 @@ class ScanRun:
         if isinstance(self._scan.path, (Log, LogFile)) or not was_deleted(file.path):
             return False
         self._report.deleted = joined([*self._report.deleted, (file.origin, file.next_base)])
+        self._skipped = file
         return True
 
     def _wait(self) -> None:
@@ -426,6 +439,7 @@ class Scan(HtmlRepr):
     ) -> None:
         self.logs = logs
         self.path: Any = path
+        self._listed: Any = None if isinstance(path, (Log, LogFile)) else path  # is listed again if its files are gone
         self._buffer = buffer
         self._base = base
         self._filter = filter
@@ -607,7 +621,9 @@ class Scan(HtmlRepr):
                     missing = tuple(gap for gap in log.missing if gap[0] == file.next_base)
                     mine = tuple(gap for gap in lost if gap[0] == file.next_base or gap[1] == file.origin)
                     lost = [gap for gap in lost if gap not in mine]
-                    out.append(self._part(replace(log, files=(file,), missing=missing, lost=mine), file.path))
+                    one = self._part(replace(log, files=(file,), missing=missing, lost=mine), file.path)
+                    one._listed = self._listed if len(self.logs) == 1 and file is log.files[-1] else None
+                    out.append(one)
             if len(lost) == len(log.lost) and any(self._lost(log)):  # all of [start, stop) is in a lost file
                 out.append(self._part(replace(log, files=(), missing=()), self.path))
         return out

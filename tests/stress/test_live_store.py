@@ -12,9 +12,9 @@ COMMANDS = {
     "verify": [],
     "info": [],
     "stats": ["--by", "topic,queue"],
-    "cat": ["-t", "T1", "-q", "2", "--body", "none"],
+    "cat": ["-t", "T1", "-q", "2", "-o", "-100"],
 }
-ROUNDS, RUNS = 20, 10  # a long test: each command 200 times, in new stores because they grow
+ROUNDS, RUNS = 50, 4  # a long test: each command 200 times, in new stores because they grow
 
 
 def check(run, root, command):
@@ -36,6 +36,7 @@ def test_commands_beside_a_live_writer(memory_path, run, mode):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("mode", SIZES)
 def test_each_command_200_times_beside_a_live_writer(memory_path, run, mode):
     deleted = 0
