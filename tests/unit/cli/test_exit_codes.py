@@ -14,7 +14,7 @@ from rocketc.cli.main import COMMANDS
 
 ROOT = Path(exit_codes.__file__).parent
 DOCS = Path(__file__).parents[3] / "docs"
-SMALL = {"mapped_file_size_commit_log": 1 << 16}
+SMALL = {"mapped_file_size_commit_log": 1 << 16, "max_hash_slot_num": 100, "max_index_num": 1000}
 MIDDLE = 30_000  # a byte of the only log file of `broken`
 
 # Each runs in a folder with the stores `whole` (topic Orders), `new` (no message) and `broken` (damage in its log).
@@ -84,23 +84,28 @@ def cases():
                 yield pytest.param(code, line.split(), id=line.strip())
 
 
-def make_store(path, bodies=40):
+def break_store():
+    with open(f"broken/commitlog/{0:020d}", "r+b") as file:
+        file.seek(MIDDLE)
+        file.write(b"\xee" * 1200)  # more than a record
+    Path("broken/config").mkdir(exist_ok=True)
+    Path("broken/config/topics.json").write_text("{broken")
+
+
+def make_store(path, bodies):
     with rocketc.open(path, **SMALL) as store:
         for i in range(bodies):
             store.put("Orders", b"x" * 1000, keys=f"k{i}")
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def place(tmp_path, monkeypatch, args):
+    """A folder with the stores and files that the command line names."""
     monkeypatch.chdir(tmp_path)
-    for name in ("whole", "broken", "locked", "open"):
-        make_store(name)
-    make_store("new", 0)
-    with open(f"broken/commitlog/{0:020d}", "r+b") as file:
-        file.seek(MIDDLE)
-        file.write(b"\xee" * 1200)  # more than a record
-    Path("broken/config").mkdir(exist_ok=True)
-    Path("broken/config/topics.json").write_text("{broken")
+    for name in {arg.split("/")[0] for arg in args} & {"whole", "new", "broken", "locked", "open"}:
+        make_store(name, 0 if name == "new" else 40)
+        if name == "broken":
+            break_store()
     Path("notes").write_text("a line\n")
     for empty in ("nothing", "there.csv"):
         Path(empty).touch()
