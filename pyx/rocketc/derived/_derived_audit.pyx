@@ -378,7 +378,7 @@ cdef class DerivedAudit(Dispatcher):
             if rc != RC_OK:
                 return rc
             if got == 0 or self._log_stop > u.phy_offset > row.unit.phy_offset:
-                self._lacks(row, q.repaired >= rc_load_i64(&q.units))
+                self._lacks(row, q.opening.repaired >= rc_load_i64(&q.units))
                 return RC_OK
             if u.phy_offset == row.unit.phy_offset:
                 break
