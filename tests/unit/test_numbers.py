@@ -28,6 +28,7 @@ WHOLE = (
     *(1 << 63, 1 << 64, -(1 << 64), 1 << 20_000),
 )  # fmt: skip
 NO_NUMBERS = (1.5, float("nan"), "7", b"7", [7], Fraction(1, 2))
+NO_SIZES = (1.5, float("nan"), "many", b"7", [7], Fraction(1, 2))  # "7" is a size
 SHORT = (-1, -1e300, -(1 << 20_000), 0, 0.0, 0.01, Fraction(1, 100))  # seconds, of which a call may wait all
 LONG = (1e10, 1e300, math.inf, 1 << 63, 1 << 20_000)
 NO_SECONDS = (float("nan"), "7", b"7", [7])
@@ -391,7 +392,7 @@ def scan(env, **given):
     rocketc.scan(env.store.path, **given).count()
 
 
-@call("batch_bytes", "max_decompressed")
+@call("batch_bytes", "max_decompressed", wrong=NO_SIZES)
 def scan_sizes(env, **given):
     scan = rocketc.scan(env.store.path, **given)
     assert sum(batch.num_rows for batch in scan.batches()) == scan.count() > 0
@@ -441,7 +442,7 @@ def decode_base(env, base_offset):
         scan.count()
 
 
-@call("batch_bytes", "max_decompressed")
+@call("batch_bytes", "max_decompressed", wrong=NO_SIZES)
 def decode_sizes(env, **given):
     rocketc.decode(env.record, **given).to_arrow()
 
@@ -509,7 +510,7 @@ def export(env, **given):
     rocketc.export(rocketc.scan(env.store.path), io.BytesIO(), "jsonl", **given)
 
 
-@call("row_group_size")
+@call("row_group_size", wrong=NO_SIZES)
 def export_row_groups(env, **given):
     rocketc.export(rocketc.scan(env.store.path), io.BytesIO(), "parquet", **given)
 
