@@ -186,11 +186,14 @@ def take_inventory(path: str, progress: Progress = no_progress) -> Inventory:
 def _survey_log(log: Log, out: Inventory, progress: Progress) -> None:
     out.holes += [Hole("missing", *gap) for gap in log.missing]
     for file in log.files:
-        if was_deleted(file.path):
+        try:
+            with errors_named(file.path):
+                info = os.stat(file.path)
+        except RocketcError:
+            if not was_deleted(file.path):
+                raise
             out.deleted.append((file.origin, file.next_base))
             continue
-        with errors_named(file.path):
-            info = os.stat(file.path)
         facts = File(file.path, file.base, info.st_size, info.st_blocks * 512)
         out.files.append(facts)
         if file.base is not None and file.size < file.limit:
