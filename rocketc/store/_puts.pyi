@@ -40,7 +40,6 @@ class Putting:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
         wait_store_ok: bool = True,
-        **unknown: NoReturn,
     ) -> PutResult: ...
     def put_async(
         self,

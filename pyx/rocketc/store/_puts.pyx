@@ -109,7 +109,7 @@ cdef class Putting:
     def put(
         self, str topic not None, body, *, tags=None, keys=None, properties=None, queue_id=0, flag=0, sys_flag=0,
         born_timestamp=None, born_host=None, store_host=None, reconsume_times=0, prepared_transaction_offset=0,
-        bint wait_store_ok=True, **unknown,
+        bint wait_store_ok=True,
     ):
         """Append one message; return a PutResult when it is stored, in sync mode when it is durable.
 
@@ -135,8 +135,6 @@ cdef class Putting:
         >>> r.status.name, r.phy_offset, r.queue_offset, r.size
         ('PUT_OK', 0, 0, 120)
         """
-        if unknown:
-            raise unknown_keyword(self.put, unknown)
         return self._put(
             topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
             reconsume_times, prepared_transaction_offset, wait_store_ok, True,
