@@ -14,14 +14,14 @@ import click
 
 from rocketc.cli.arguments import JAVA_INT_MAX, Number, Regex
 from rocketc.cli.completion import complete_topic
-from rocketc.cli.exit_codes import DAMAGED, DONE, NOT_FOUND
+from rocketc.cli.exit_codes import COULD_NOT, DAMAGED, DONE, NOT_FOUND
 from rocketc.cli.output import note
 from rocketc.cli.times import When
 from rocketc.files.paths import resolve
 from rocketc.files.remote import is_url, shown
 from rocketc.read._message import Message
 from rocketc.read.regex import limited
-from rocketc.read.scan import MISSING_FILE, Scan, ScanReport, scan
+from rocketc.read.scan import MISSING_FILE, UNREADABLE_REASONS, Scan, ScanReport, scan
 from rocketc.read.topics import Topic, known_topics, missing_text, not_among
 from rocketc.report.text import deleted_text
 
@@ -68,7 +68,8 @@ class Selection:
             note(f"damage: {ranges}, {size} bytes lost")
             if "partial" in self.options and any(damage.reason == MISSING_FILE for damage in report.damage):
                 note("restore the missing file, or use --partial to read the part of the log that is there")
-            return DAMAGED
+            refused = all(damage.reason in UNREADABLE_REASONS for damage in report.damage)
+            return COULD_NOT if refused and report.bytes == 0 else DAMAGED
         if not complete:
             return DONE
         if report.bytes == 0 and not report.deleted:

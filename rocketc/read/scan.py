@@ -45,6 +45,7 @@ _CRC = {"none": 0, "body": 1, "full": 2}
 MISSING_FILE = "missing_file"  # the reason of a range of the log whose file was lost
 # The reason of a file that can't be opened, by errno. Other errors do not depend on the file, or it was just deleted.
 _UNREADABLE = {errno.EACCES: "no_permission", errno.EPERM: "no_permission", errno.EIO: "unreadable"}
+UNREADABLE_REASONS = frozenset(_UNREADABLE.values())
 
 
 @dataclass(frozen=True)
