@@ -36,6 +36,7 @@ FIGURES = {
     "threads, gain": Figure("Speed against one thread", "threads", "ratio", log_y=False),
     "latency": Figure("How long one call takes", "share of the calls that are done sooner", "us"),
     "growth, files": Figure("Speed in a log of many files, against one file", "files", "ratio", log_y=False),
+    "growth, many queues": Figure("Speed of 1,000 queues in a store with many", "queues", "ratio", log_y=False),
     "growth, queues": Figure("Speed with many queues, against one queue", "queues", "ratio", log_y=False),
 }
 

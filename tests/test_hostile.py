@@ -492,7 +492,7 @@ def test_invalid_options():
         ({"topics": [1]}, TypeError),
         ({"tags": [b"a"]}, TypeError),
         ({"keys": 5}, TypeError),
-        ({"queues": ["x"]}, ValueError),
+        ({"queues": ["x"]}, TypeError),
         ({"begin": "now"}, TypeError),
         ({"where": 5}, TypeError),
         ({"unknown": 1}, TypeError),

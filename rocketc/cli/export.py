@@ -143,7 +143,7 @@ def export(
             with writing, signals_raise(), progress("exporting", scan.bytes) as update:
                 report = plan.run(update, ended.check)
         except _NothingFoundError:
-            return NOT_FOUND
+            return ended.code or NOT_FOUND
         except Ended as error:
             return error.code
         except ImportError as error:
@@ -174,7 +174,7 @@ class _Ended:
         if report.records:
             return
         self.code = self._selection.conclude(report, 0)
-        if self.code != DONE and (self._selection.fail_if_empty or not report.damage):
+        if self.code == COULD_NOT or (self.code != DONE and (self._selection.fail_if_empty or not report.damage)):
             raise _NothingFoundError
 
 

@@ -82,7 +82,7 @@ class Property(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     type=click.Choice(["keep", "java"]),
     help="Recovery of a damaged log: keep all valid records, or cut the log where RocketMQ does. Default: keep.",
 )
-@click.option("--file-size", type=Size(), metavar="SIZE", help="Size of each file of a new commit log. Default: 1GiB.")
+@click.option("--file-size", type=Size(), metavar="SIZE", help="Size of each file of a new commit log. Default: 64MiB.")
 @click.option("--any-topic", is_flag=True, help="Allow topics that brokers refuse, such as one with a blank.")
 @click.option("--no-create", is_flag=True, help="If no store is at the path, do not create one; the exit code is 3.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print a summary as one JSON object on stdout.")

@@ -189,15 +189,12 @@ class Comparison:
             self._has_index = False
 
     def _load_queues(self, config: StoreConfig, report: DerivedReport) -> ConsumeQueues:
-        queues = queues_below(self._root, config, read_only=True)
         try:
             if self._has_queues:
-                queues.load()
+                return load_unmodified(self._root, config)
         except OSError as error:
             self._leave_out("queues", error, report)
-            queues.close()
-            queues = queues_below(self._root, config, read_only=True)
-        return queues
+        return queues_below(self._root, config, read_only=True)
 
     def _compare(self, config: StoreConfig, report: DerivedReport, writer: _Writer) -> None:
         root, files, index = self._root, self._files, None

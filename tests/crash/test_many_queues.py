@@ -68,7 +68,7 @@ def kills(root: Path, queues: int, lives: int, most: int) -> None:
         acknowledged += len(lines)
         total = check(root, life, lines, chance, most)
         assert total >= acknowledged
-    counted = rocketc.scan(root, columns=["queue_offset"])
+    counted = rocketc.scan(root, columns=["queueOffset"])
     assert sum(batch.num_rows for batch in counted.batches()) == total
     report = rocketc.verify(root)
     assert report.is_whole, report

@@ -107,6 +107,7 @@ SMALL = {  # the sizes of an embedded store's files
     "mapped_file_size_commit_log": 67108864,
     "mapped_file_size_consume_queue": 400_000,
     "mapper_file_size_batch_consume_queue": 920_000,
+    "max_open_consume_queues": 8192,
     "max_hash_slot_num": 100_000,
     "max_index_num": 400_000,
 }

@@ -125,8 +125,9 @@ def test_no_code_sets_permissions():
 
 
 FLOORS = ["files", "tables", "read", "log", "derived", "store", "workqueue", "jobs"]
-# open_regular itself, folders, and new files, which are opened with O_EXCL
-OTHERS = {"regular.py": 1, "durable.py": 1, "lock_file.py": 1, "truncation.py": 1}
+# open_regular itself, a file of any kind that is opened to see whether it may be read, folders, and new files, which
+# are opened with O_EXCL
+OTHERS = {"regular.py": 1, "paths.py": 1, "durable.py": 1, "lock_file.py": 1, "truncation.py": 1}
 
 
 def test_every_file_of_a_store_is_opened_by_one_function():

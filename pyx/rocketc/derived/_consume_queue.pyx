@@ -320,8 +320,6 @@ cdef int cq_measure(ConsumeQueue* q) noexcept nogil:
         if o != NULL:
             o.claim_phy = u.phy_offset
             o.claim_offset = u.queue_offset
-    if o != NULL:
-        o.loaded = q.units
     return rc
 
 
@@ -332,6 +330,8 @@ cdef int measure_last(ConsumeQueue* q, int fd, int64_t first, Unit* u) noexcept 
     if rc != RC_OK:
         return rc
     q.units = first + (end + q.unit_bytes - 1) // q.unit_bytes
+    if q.opening != NULL:
+        q.opening.loaded = q.units  # with bytes after the last unit, which cq_finish() clears
     memset(u, 0, sizeof(u[0]))
     while q.units > first:          # the last units may have nonzero bytes without being of a record
         rc = read_unit(q, fd, q.units - 1, u)
@@ -344,6 +344,8 @@ cdef int measure_last(ConsumeQueue* q, int fd, int64_t first, Unit* u) noexcept 
         memset(u, 0, sizeof(u[0]))
     q.max_offset = q.units if q.unit_bytes == RC_CQ_UNIT_BYTES else u.queue_offset + u.count
     q.max_phy_offset = u.phy_offset + u.size if is_valid(u) else -1     # units_before() relies on it
+    if q.shared.is_durable:
+        rc_store_i64(&q.flushed, q.units * q.unit_bytes)
     return rc
 
 
@@ -406,7 +408,8 @@ cdef int cq_begin(ConsumeQueue* q, int64_t phy_offset) noexcept nogil:
         q.max_phy_offset = u.phy_offset + u.size if is_valid(&u) else -1
     if rc != RC_OK:
         return rc
-    rc_store_i64(&q.flushed, (o.loaded if q.shared.is_durable else units) * q.unit_bytes)
+    if not q.shared.is_durable:
+        rc_store_i64(&q.flushed, units * q.unit_bytes)
     rc_store_i64(&q.units, units)
     rc = files_hold(q, FILES_PEEK, &files)
     if files != NULL:

@@ -231,6 +231,8 @@ cdef int write_unit(ConsumeQueue* q, int64_t number, const Unit* u) noexcept nog
     cdef OpenFiles* files = NULL
     cdef bint loaded = q.opening != NULL and number < q.opening.loaded
     cdef int rc = files_of_writer(q, q.extends, &files)
+    if number == q.min_unit:
+        rc_store_i64(&q.first_phy, -1)      # cq_put() sets it if the unit is of a record
     encode_unit(data, u, q.unit_bytes)
     if rc == RC_OK and files != NULL:
         rc = file_of(q, files, number * q.unit_bytes)

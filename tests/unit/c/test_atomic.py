@@ -16,6 +16,16 @@ def test_load_and_store():
     assert n.value == -7
 
 
+def test_bytes_and_pointers():
+    byte, place = ctypes.c_uint8(5), ctypes.c_void_p(0x1234)
+    assert native.rc_load_u8(ctypes.byref(byte)) == 5
+    native.rc_store_u8(ctypes.byref(byte), 200)
+    assert byte.value == 200
+    assert native.rc_load_pointer(ctypes.byref(place)) == 0x1234
+    native.rc_store_pointer(ctypes.byref(place), None)
+    assert place.value is None
+
+
 def test_big_endian_numbers():
     four = (ctypes.c_uint8 * 4)(0x81, 2, 3, 4)
     assert native.rc_load_be32(four) == 0x81020304 - (1 << 32)

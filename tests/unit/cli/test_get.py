@@ -196,7 +196,7 @@ def test_a_missing_codec_is_named_and_other_fields_are_printed(tmp_path, get, mo
     monkeypatch.setitem(sys.modules, "compression.zstd", None)
     one, key = (tmp_path / "s", "--phy-offset", at), (tmp_path / "s", "-t", "orders", "--key", "k")
     code, out, err = get(*one)
-    assert (code, out, err.count("\n")) == (1, "", 1) and "zstd: pip install 'rocketc[compression]'" in err
+    assert (code, out, err.count("\n")) == (3, "", 1) and "zstd: pip install 'rocketc[compression]'" in err
     code, out, err = get(*key, "-f", r"%o\n")
     assert (code, out, err) == (0, "0\n1\n2\n", "")
     code, out, err = get(*key, "-f", r"%s\n")
