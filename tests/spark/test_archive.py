@@ -340,7 +340,7 @@ def test_a_machine_without_java(golden: Golden, tmp_path: Path) -> None:
     done = command.rocketc(
         "export", golden("v533-bitrot").path, "-o", tmp_path / "out", "--engine", "spark", env={"JAVA_HOME": "/nowhere"}
     )
-    assert (done.returncode, done.stdout) == (1, b"")
+    assert (done.returncode, done.stdout) == (3, b"")
     assert done.stderr.decode().splitlines()[-1].startswith("rocketc: Spark: [JAVA_GATEWAY_EXITED]")
 
 

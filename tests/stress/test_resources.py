@@ -177,7 +177,7 @@ def test_an_exceeded_limit_of_addresses_is_explained(tmp_path):
 limit = (status("VmSize") << 10) + (256 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
-    with rocketc.open(sys.argv[1]) as store:        # its log files have 1 GiB
+    with rocketc.open(sys.argv[1], mapped_file_size_commit_log="1GiB") as store:
         store.put("t", b"x")
 except rocketc.StoreIOError as error:
     print(json.dumps(str(error)))

@@ -101,13 +101,13 @@ OURS = {
     "recovery": "keep",
     "hold_readers": False,
     "linked_folders": False,
+    "max_open_consume_queues": 8192,
 }
 TEXTS = {"flush_disk_type": "SYNC_FLUSH", "broker_role": "SLAVE", "delete_when": "2;14"}
 SMALL = {  # the sizes of an embedded store's files
     "mapped_file_size_commit_log": 67108864,
     "mapped_file_size_consume_queue": 400_000,
     "mapper_file_size_batch_consume_queue": 920_000,
-    "max_open_consume_queues": 8192,
     "max_hash_slot_num": 100_000,
     "max_index_num": 400_000,
 }

@@ -130,7 +130,8 @@ def test_each_command(place, run, code, args):
     assert "Traceback" not in err
     if code in (USAGE, COULD_NOT) and args[0] != "verify" and args[0] != "info":
         lines = len([line for line in err.splitlines() if line.startswith("rocketc")])
-        assert lines == 1 or "damage: 1 range" in err and lines == 2, err  # scans say what they left out, then how much
+        # scans say what they left out, then how much
+        assert lines == 1 or ("damage: 1 range" in err and lines == 2), err
 
 
 def test_each_command_has_cases():

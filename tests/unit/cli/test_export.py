@@ -55,8 +55,8 @@ def test_the_summary_as_json(call, store, tmp_path):
     assert (code, err, out.count("\n")) == (0, "", 1)
     assert told.pop("bytes") == sum(path.stat().st_size for path in tmp_path.rglob("part-*"))
     assert told == {
-        "path": "lake", "format": "parquet", "rows": 1659, "files": 17, "bytesRead": 795992, "damage": [], "missing": [],
-        "deleted": [],
+        "path": "lake", "format": "parquet", "rows": 1659, "files": 17, "bytesRead": 795992, "damage": [],
+        "missing": [], "deleted": [],
     }  # fmt: skip
 
 

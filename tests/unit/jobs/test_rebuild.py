@@ -141,7 +141,7 @@ def test_an_open_store(open_store, tmp_path):
 def test_no_log(tmp_path):
     (tmp_path / "consumequeue" / "a" / "0").mkdir(parents=True)
     for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(rocketc.StoreIOError, match="No such file|no commit log"):
+        with pytest.raises(rocketc.StoreIOError, match=r"No such file|no commit log"):
             rocketc.rebuild(path)
     assert (tmp_path / "consumequeue" / "a").exists() and os.listdir(tmp_path) == ["consumequeue"]
 
