@@ -249,7 +249,7 @@ def test_an_option_of_another_use_is_reported_with_those_of_this_one(
 ) -> None:
     takes = {
         "read": OF_READ,
-        "stream": f"{COMMON}mode, droppedAccumulator, {PLAN}, {OF_STREAM}",
+        "stream": f"{COMMON}mode, droppedAccumulator, failOnMissingTopic, {PLAN}, {OF_STREAM}",
         "write": "path, mappedFileSizeCommitLog",
     }
     with pytest.raises(ValueError) as caught:
