@@ -263,7 +263,8 @@ static inline void rc_free_space(int fd, int64_t from, int64_t to)
     if (fstat(fd, &before) != 0 || fstatfs(fd, &system) != 0 || system.f_type == RC_TMPFS)
         return;
     to = to >= (int64_t)before.st_size ? (to + page - 1) / page * page : to / page * page;
-    if (whole < to && fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)whole, (off_t)(to - whole)) == 0) {
+    if (whole < to &&
+        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)whole, (off_t)(to - whole)) == 0) {
         struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, before.st_mtim};
         (void)futimens(fd, times);
     }

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from typing_extensions import Self
 
+from rocketc.errors import FILE_TEXTS as FILE_TEXTS
 from rocketc.files._append_file import View
 
 _StrPath = str | os.PathLike[str]

@@ -170,7 +170,8 @@ cdef int take_back(ConsumeQueue* q, int64_t number) noexcept nogil:
         if rc == RC_OK:
             rc = begin_at(q, max(number - 1, <int64_t>0))
     else:
-        q.opening.loaded = max(q.opening.loaded, q.units)   # units written after it are cleared unless they are overwritten
+        # Units written after it are cleared unless they are overwritten.
+        q.opening.loaded = max(q.opening.loaded, q.units)
     if rc == RC_OK and number > (0 if begun else q.opening.jumped_from):
         rc = write_unit(q, number - 1, &last)
     rc_store_i64(&q.units, number)
@@ -326,7 +327,7 @@ cdef int cq_measure(ConsumeQueue* q) noexcept nogil:
 cdef int measure_last(ConsumeQueue* q, int fd, int64_t first, Unit* u) noexcept nogil:
     """Set the number of units from the last file, which begins with unit `first`. Gets the last unit."""
     cdef int64_t end = 0
-    cdef int rc = trimmed(q, fd, &end), got = 0
+    cdef int rc = trimmed(q, fd, &end)
     if rc != RC_OK:
         return rc
     q.units = first + (end + q.unit_bytes - 1) // q.unit_bytes

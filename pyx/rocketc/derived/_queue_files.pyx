@@ -13,8 +13,8 @@ from libc.errno cimport EEXIST, EINTR, ENAMETOOLONG, ENOENT, ENOMEM
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdio cimport SEEK_END, snprintf
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport strcpy, strdup, strlen, strrchr
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport strdup, strlen, strrchr
 from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.stat cimport mkdir
 from posix.types cimport off_t
@@ -89,8 +89,8 @@ cdef inline pthread_mutex_t* stripe_of(const ConsumeQueue* q) noexcept nogil:
 cdef int queue_folder(const ConsumeQueue* q, char* path) noexcept nogil:
     """Write the queue's folder to path, which has PATH_BYTES bytes. Return RC_OK or ENAMETOOLONG."""
     cdef int n = snprintf(
-        path, PATH_BYTES, b"%s/%.*s/%d", q.shared.above[q.unit_bytes != RC_CQ_UNIT_BYTES], q.topic_len, <const char*>q.topic,
-        q.queue_id,
+        path, PATH_BYTES, b"%s/%.*s/%d", q.shared.above[q.unit_bytes != RC_CQ_UNIT_BYTES], q.topic_len,
+        <const char*>q.topic, q.queue_id,
     )
     return RC_OK if 0 < n < PATH_BYTES else ENAMETOOLONG
 
@@ -129,6 +129,8 @@ cdef int files_hold(ConsumeQueue* q, FilesUse use, OpenFiles** files) noexcept n
             rc = ENOENT
         elif use == FILES_MUST or is_worth_opening(q):
             rc = open_files(q, use == FILES_MUST, &f)
+            if rc == ENOMEM and use == FILES_USE:
+                rc = RC_OK              # it stays idle
     if f != NULL:
         rc_add_i64(&f.holds, 1)
         if rc_load_i64(&f.is_recent) == 0:
@@ -494,7 +496,7 @@ cdef int make_folder(const char* path) noexcept nogil:
 
 
 cdef void raise_names(ConsumeQueue* q, uint8_t folders) noexcept nogil:
-    """Note that names in this many folders are not durable. The queue's stripe is locked, or no other thread uses it."""
+    """Note that names in this many folders are not durable. The stripe is locked, or no other thread uses the queue."""
     cdef uint8_t names = rc_load_u8(&q.names)
     if folders > names:
         if names == 0:

@@ -219,7 +219,7 @@ cdef int unmap(FileQueue* q, int keep, const FileState* also) noexcept nogil:
             continue
         if f.base == NULL or rc_load_i64(&f.holds) != 1 or f.buffer != NULL:
             continue
-        if q.kind == FILE_SPARSE or f.flushed >= f.wrote:       # a sparse file is mapped again to be flushed
+        if q.kind != FILE_WHOLE or f.flushed >= f.wrote:        # a sparse file is mapped again to be flushed
             file_unmap(f)
             count += 1
     return count
