@@ -191,10 +191,9 @@ class QueueModel(RuleBasedStateMachine):
         with no_hang():
             try:
                 self.open()
+                self.queue.close()  # writes the positions
             except rocketc.RocketcError as error:
                 assert is_named(path, error)
-            else:
-                self.queue.close()
         assert outside.read_bytes() == before and not (path.parent / "nowhere").exists()
         remains.lay(files, self.root)
         self.open()

@@ -304,7 +304,7 @@ def test_ctrl_c_at_the_question(store):
     root = store(100, 90, 1)
     before = everything(root)
     code, text, _ = answered(b"\x03", root)
-    assert code == 130 and text.endswith("[y/N] ^C\n"), text
+    assert code == 130 and text.rstrip("\n").endswith("[y/N] ^C"), text  # a terminal may be closed before the newline
     assert everything(root) == before | {"lock": b"lock"}
 
 
