@@ -97,7 +97,8 @@ cdef class QueueOffsets:
         return slot
 
     cdef int _number_of(self, uint32_t h) noexcept nogil:
-        return <int>((h >> 8) % <uint32_t>self._stripe_count)
+        """Return the stripe for a hash. It has other bits than the bucket, or most buckets of a stripe stay empty."""
+        return <int>((h >> 24) % <uint32_t>self._stripe_count)
 
     cdef uint64_t stripe_of(self, uint32_t h) noexcept nogil:
         """Return the stripe of the queues with this hash as a set of one bit, for lock_stripes()."""
