@@ -543,7 +543,7 @@ cdef int cq_flush(ConsumeQueue* q, int64_t least_pages, const char** path) noexc
             strcpy(q.shared.failed_path, path[0])       # the file may be closed when the error is reported
             path[0] = q.shared.failed_path
         files_release(files)
-    if rc == ENOMEM or (rc == RC_OK and files == NULL):     # ENOMEM: too many maps
+    if (rc == RC_OK and files == NULL) or (rc == ENOMEM and files != NULL):     # ENOMEM: too many maps
         rc = flush_idle(q, upto, path)
     return sync_names(q) if rc == RC_OK else rc
 
