@@ -28,6 +28,7 @@ from rocketc.derived._queue_files cimport (
 from rocketc.derived._queue_loader cimport QueueLoader, check_queue, name_of
 from rocketc.derived._queue_table cimport key_of
 from rocketc.files._append_file cimport RC_OS_PAGE_BYTES, file_shutdown
+from rocketc.files._file_queue cimport FOLDERS_OF_QUEUE
 from rocketc.format._queue_units cimport Unit, is_blank, is_valid
 from rocketc.log._queue_offsets cimport QueueOffsets, QueueSlot, Stripe
 
@@ -268,7 +269,7 @@ cdef class ConsumeQueues(QueueLoader):
         path[0] = self._shared.above[0]
         rc = rc_sync_all(self._shared.above[0])
         if rc == ENOENT or rc == ENOSYS:
-            self._set_names(4)
+            self._set_names(FOLDERS_OF_QUEUE)
             rc = RC_OK
         return rc
 

@@ -9,17 +9,16 @@ not used lately, and closes it. The files are the same in both cases.
 A thread that uses an open queue holds it: files_hold() and files_release(). The writer keeps the last queues that it
 wrote to, up to STRIPES, so it does not lock for each unit.
 """
-from libc.errno cimport EEXIST, EINTR, ENAMETOOLONG, ENOENT, ENOMEM
+from libc.errno cimport ENAMETOOLONG, ENOENT, ENOMEM
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdio cimport SEEK_END, snprintf
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport strdup, strlen, strrchr
+from libc.string cimport strdup, strlen
 from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.stat cimport mkdir
 from posix.types cimport off_t
 from posix.unistd cimport close as close_file
-from posix.unistd cimport ftruncate, lseek, pread
+from posix.unistd cimport ftruncate, lseek
 
 from rocketc.c.atomic cimport (
     rc_add_i64, rc_count_i64, rc_load_i64, rc_load_pointer, rc_load_u8, rc_store_i64, rc_store_pointer, rc_store_u8,
@@ -29,15 +28,17 @@ from rocketc.c.service cimport (
 )
 from rocketc.c.layout cimport RC_CQ_UNIT_BYTES
 from rocketc.c.status cimport RC_FILE_CUT, RC_OK
-from rocketc.c.vm cimport rc_name_file, rc_new_file, rc_open_file, rc_sync_file, rc_sync_folder
+from rocketc.c.vm cimport rc_name_file, rc_new_file, rc_open_file, rc_sync_file
 from rocketc.files._append_file cimport RC_OS_PAGE_BYTES, file_free_rest, file_shutdown
-from rocketc.files._file_queue cimport queue_free, queue_init, queue_known, queue_read, queue_unmap
+from rocketc.files._file_queue cimport (
+    FOLDERS_OF_QUEUE, make_queue_folders, queue_free, queue_init, queue_known, queue_read, queue_unmap, read_at,
+    sync_folders,
+)
 
 cdef enum:
     PATH_BYTES = 4096
     USES_TO_OPEN = 4            # uses of an idle queue, each within `capacity` uses of idle queues after the last
     FIRST_WINDOW_BYTES = 4 << 10
-    ALL_FOLDERS = 4             # of the files, the queue's, the topic's, and the one of all topics
 
 
 # what the queues of a store share
@@ -401,20 +402,12 @@ cdef int open_idle(const ConsumeQueue* q, int64_t pos, bint writing, int* fd) no
 
 cdef int read_idle(ConsumeQueue* q, int64_t pos, uint8_t* data, int64_t* n) noexcept nogil:
     """Read bytes from a position without a map. Parameters and result are as in queue_read()."""
-    cdef int64_t done = 0
-    cdef ssize_t got
     cdef int fd = -1
     cdef int rc = open_idle(q, pos, False, &fd)
     if rc != RC_OK:
         return rc
     n[0] = min(n[0], q.file_size - pos % q.file_size)
-    while rc == RC_OK and done < n[0]:
-        got = pread(fd, data + done, <size_t>(n[0] - done), <off_t>(pos % q.file_size + done))
-        if got < 0 and c_errno != EINTR:
-            rc = c_errno
-        elif got == 0:
-            rc = RC_FILE_CUT
-        done += max(got, 0)
+    rc = read_at(fd, pos % q.file_size, data, n[0])
     close_file(fd)
     return rc
 
@@ -491,10 +484,6 @@ cdef int flush_idle(ConsumeQueue* q, int64_t upto, const char** path) noexcept n
 
 # names and notes
 
-cdef int make_folder(const char* path) noexcept nogil:
-    return RC_OK if mkdir(path, 0o777) == 0 or c_errno == EEXIST else c_errno
-
-
 cdef void raise_names(ConsumeQueue* q, uint8_t folders) noexcept nogil:
     """Note that names in this many folders are not durable. The stripe is locked, or no other thread uses the queue."""
     cdef uint8_t names = rc_load_u8(&q.names)
@@ -507,30 +496,18 @@ cdef void raise_names(ConsumeQueue* q, uint8_t folders) noexcept nogil:
 cdef int make_folders(ConsumeQueue* q) noexcept nogil:
     """Create the folder of a queue, of its topic, and of all topics. Return RC_OK or an errno."""
     cdef char folder[PATH_BYTES]
-    cdef char* slash[2]
-    cdef int depth, rc = queue_folder(q, folder)
+    cdef int rc = queue_folder(q, folder)
     if rc != RC_OK:
         return rc
     pthread_mutex_lock(stripe_of(q))
-    raise_names(q, ALL_FOLDERS)
+    raise_names(q, <uint8_t>FOLDERS_OF_QUEUE)
     pthread_mutex_unlock(stripe_of(q))
-    if make_folder(folder) == RC_OK:
-        return RC_OK
-    for depth in range(2):
-        slash[depth] = strrchr(folder, c"/")
-        slash[depth][0] = 0
-    rc = make_folder(folder)
-    for depth in range(1, -1, -1):
-        slash[depth][0] = c"/"
-        if rc == RC_OK:
-            rc = make_folder(folder)
-    return rc
+    return make_queue_folders(folder)
 
 
 cdef int sync_names(ConsumeQueue* q) noexcept nogil:
     """Make the names of a queue's files and folders durable. Creating them did not wait for this."""
     cdef char path[PATH_BYTES]
-    cdef char* slash
     cdef int folders, rc = RC_OK
     pthread_mutex_lock(stripe_of(q))
     folders = rc_load_u8(&q.names)
@@ -540,14 +517,7 @@ cdef int sync_names(ConsumeQueue* q) noexcept nogil:
     pthread_mutex_unlock(stripe_of(q))
     if folders > 0:
         rc = queue_folder(q, path)
-    while rc == RC_OK and folders > 0:
-        rc = rc_sync_folder(path)
-        slash = strrchr(path, c"/")
-        if slash == NULL:
-            break
-        slash[0] = 0
-        folders -= 1
-    return rc
+    return sync_folders(path, folders) if rc == RC_OK else rc
 
 
 cdef bint wait_for_flush(ConsumeQueue* q) noexcept nogil:

@@ -23,6 +23,7 @@ from rocketc.derived._queue_files cimport (
     set_file_size, sync_names,
 )
 from rocketc.derived._queue_table cimport QueueTable
+from rocketc.files._file_queue cimport FOLDERS_OF_QUEUE
 from rocketc.files._queue_folders cimport (
     QueueFolder, QueueFolders, files_in, folders_in, in_threads, rc_found, unlink_files,
 )
@@ -66,7 +67,7 @@ cdef class QueueLoader(QueueTable):
         if self._extends:
             self._drop_lost_extensions()
         if crashed:
-            self._set_names(4)
+            self._set_names(FOLDERS_OF_QUEUE)
             self._sync_begun()
 
     def _load_kind(self, bint batch, bytes above):

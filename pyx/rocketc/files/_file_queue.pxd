@@ -7,6 +7,7 @@ from rocketc.files._append_file cimport FileState
 
 cdef enum:
     KEPT = 2                # files at the end of the list that are written to without a hold
+    FOLDERS_OF_QUEUE = 4    # that get names with a new queue: of its files, its own, its topic's, that of all topics
     AVOIDABLE = 63          # only the first folders can be avoided: one bit each in an int64_t
 
 # The list of files, shared by the threads of a store. They hold the mutex briefly, with or without the GIL.
@@ -54,9 +55,12 @@ cdef int queue_unmap(FileQueue* q, int keep, const FileState* also) noexcept nog
 cdef void queue_settle(FileQueue* q) noexcept nogil
 cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nogil
 cdef int queue_read(FileQueue* q, int64_t offset, uint8_t* dst, int64_t* n) noexcept nogil
+cdef int read_at(int fd, int64_t pos, uint8_t* dst, int64_t n) noexcept nogil
 cdef int queue_make_folders(FileQueue* q) noexcept nogil
+cdef int make_queue_folders(char* folder) noexcept nogil
 cdef int queue_take_up(FileQueue* q, int64_t offset, FileState** file) noexcept nogil
 cdef int queue_commit(FileQueue* q) noexcept nogil
 cdef int queue_flush(FileQueue* q, int64_t upto, const char** path) noexcept nogil
 cdef int sync_folder_of(char* path) noexcept nogil
 cdef int queue_sync_names(FileQueue* q) noexcept nogil
+cdef int sync_folders(char* path, int64_t folders) noexcept nogil

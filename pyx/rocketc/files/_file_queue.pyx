@@ -284,11 +284,23 @@ cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nog
     return rc
 
 
+cdef int read_at(int fd, int64_t pos, uint8_t* dst, int64_t n) noexcept nogil:
+    """Read n bytes from a position of a file. Return RC_OK, an errno, or RC_FILE_CUT if the file ends before."""
+    cdef int64_t done = 0
+    cdef ssize_t got
+    while done < n:
+        got = pread(fd, dst + done, <size_t>(n - done), <off_t>(pos + done))
+        if got < 0 and c_errno != EINTR:
+            return c_errno
+        if got == 0:
+            return RC_FILE_CUT
+        done += max(got, 0)
+    return RC_OK
+
+
 cdef int read_unmapped(FileQueue* q, int64_t offset, uint8_t* dst, int64_t* n) noexcept nogil:
     """Do queue_read() from a file that can't be mapped."""
     cdef FileState* f
-    cdef int64_t done = 0
-    cdef ssize_t got = 1
     cdef int fd, rc = RC_OK
     pthread_mutex_lock(&q.mutex)
     f = find(q, offset)
@@ -301,14 +313,8 @@ cdef int read_unmapped(FileQueue* q, int64_t offset, uint8_t* dst, int64_t* n) n
     fd = rc_open_file(f.path, O_RDONLY)
     if fd < 0:
         rc = c_errno
-    while rc == RC_OK and done < n[0]:
-        got = pread(fd, dst + done, <size_t>(n[0] - done), <off_t>(offset - f.start + done))
-        if got < 0 and c_errno != EINTR:
-            rc = c_errno
-        elif got == 0:
-            rc = RC_FILE_CUT
-        done += max(got, 0)
-    if fd >= 0:
+    else:
+        rc = read_at(fd, offset - f.start, dst, n[0])
         close_file(fd)
     file_release(f)
     return rc
@@ -345,24 +351,24 @@ cdef int make_folder(const char* path) noexcept nogil:
 
 cdef int queue_make_folders(FileQueue* q) noexcept nogil:
     """Create the folder of a consume queue, of its topic, and of all topics. Return RC_OK or an errno."""
-    cdef int depth, rc
+    rc_raise_i64(&q.names, FOLDERS_OF_QUEUE)
+    return make_queue_folders(q.folders[0])
+
+
+cdef int make_queue_folders(char* folder) noexcept nogil:
+    """Do queue_make_folders() for a path, which is cut during the call."""
     cdef char* slash[2]
-    cdef char* folder = q.folders[0]
-    cdef char* end = folder + strlen(folder)
+    cdef int depth, rc
+    if make_folder(folder) == RC_OK:        # nearly always: the topic has other queues
+        return RC_OK
     for depth in range(2):
-        while end[0] != c"/":
-            end -= 1
-        slash[depth] = end
-        end -= 1
-    slash[0][0] = slash[1][0] = 0
+        slash[depth] = strrchr(folder, c"/")
+        slash[depth][0] = 0
     rc = make_folder(folder)
-    slash[1][0] = c"/"
-    if rc == RC_OK:
-        rc = make_folder(folder)
-    slash[0][0] = c"/"
-    if rc == RC_OK:
-        rc = make_folder(folder)
-    rc_raise_i64(&q.names, 4)       # of its files, its own, its topic's, and the one of all topics
+    for depth in range(1, -1, -1):
+        slash[depth][0] = c"/"
+        if rc == RC_OK:
+            rc = make_folder(folder)
     return rc
 
 
@@ -476,15 +482,20 @@ cdef int sync_folder_of(char* path) noexcept nogil:
 cdef int queue_sync_names(FileQueue* q) noexcept nogil:
     """Make the names of a queue in one folder durable. Creating its files did not wait for this."""
     cdef char path[PATH_BYTES]
-    cdef char* slash
     cdef int64_t folders = rc_load_i64(&q.names)
-    cdef int rc = RC_OK
     if folders == 0:
         return RC_OK
     rc_store_i64(&q.names, 0)       # names added from now on are for the next call
     if strlen(q.folders[0]) >= PATH_BYTES:
         return ENAMETOOLONG
     strcpy(path, q.folders[0])
+    return sync_folders(path, folders)
+
+
+cdef int sync_folders(char* path, int64_t folders) noexcept nogil:
+    """Make the names in a folder, and in the folders above it, durable: in as many folders. The path is cut."""
+    cdef char* slash
+    cdef int rc = RC_OK
     while rc == RC_OK and folders > 0:
         rc = rc_sync_folder(path)
         slash = strrchr(path, c"/")
