@@ -21,9 +21,8 @@ from rocketc.files.paths import Log, LogFile, base_of, resolve, was_deleted
 from rocketc.files.regular import open_regular
 from rocketc.files.remote import refuse_urls
 from rocketc.files.sparse import holes_of
-from rocketc.jobs.other_files import OtherFile, check_other_files
+from rocketc.jobs.other_files import OtherFile, check_other_files, unreadable_texts
 from rocketc.jobs.progress import Progress, no_progress
-from rocketc.jobs.unreadable import unreadable_files
 from rocketc.read._filter import Filter
 from rocketc.read._message import Message
 from rocketc.read._reader import Reader
@@ -173,8 +172,8 @@ def take_inventory(path: str, progress: Progress = no_progress) -> Inventory:
         if os.path.isdir(path):
             _add_files_made_ahead(os.path.join(path, "commitlog") if is_root else path, out)
         if is_root:
-            _survey_root(path, out)
             out.others = check_other_files(path)
+            _survey_root(path, out)
         deleted = joined(sorted({*deleted, *out.deleted}))
         out.deleted = deleted
         was_closed = is_open and out.abort is not None and not out.abort["present"]
@@ -292,7 +291,7 @@ def _survey_root(root: str, out: Inventory) -> None:
     out.lock = {"present": os.path.exists(os.path.join(root, "lock"))}
     if (holder := holder_of(root)) is not None:
         out.lock["pid"] = holder or None
-    out.unreadable += unreadable_files(root)
+    out.unreadable += unreadable_texts(root, out.others)
     bad = out.unreadable
     checkpoint = _read(os.path.join(root, "checkpoint"), _checkpoint.LEAST_BYTES)
     if checkpoint is not None and len(checkpoint) == _checkpoint.LEAST_BYTES:

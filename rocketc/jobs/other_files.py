@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from rocketc.derived.queue_files import QUEUE_FOLDERS, files_below
-from rocketc.errors import RocketcError
+from rocketc.errors import RocketcError, StoreIOError
 from rocketc.files import _checkpoint
 from rocketc.files.block_file import BlockFile
 from rocketc.files.lock_file import AbortFile
 from rocketc.files.paths import base_of
 from rocketc.jobs.file_kinds import kind_of
+from rocketc.read.scan import UNREADABLE
 from rocketc.tables.table_file import read_table
 
 _INDEX_NAME = re.compile(r"[0-9]{17}")
@@ -35,8 +36,8 @@ class OtherFile:
     """A file of a store, or a folder whose files are not checked.
 
     file   below the store's root; the name of a folder ends in "/"
-    state  "valid"; "not checked": rocketc does not know what such a file holds; "damaged": see error; "missing": other
-           files of the store say that it was there
+    state  "valid"; "not checked": rocketc does not know what such a file holds; "damaged": see error; "not read": it
+           can't be read, see error; "missing": other files of the store say that it was there
     error  what is wrong, and what to do; None if nothing is
     files  number of files in the folder; 1 for a file
     """
@@ -72,6 +73,15 @@ def check_other_files(root: str) -> list[OtherFile]:
     return sorted([*_missing(root), *_others(root, "", _CHECKS)], key=lambda one: one.file)
 
 
+def unreadable_texts(root: str, others: Sequence[OtherFile]) -> list[str]:
+    """Return a text with path and reason for each of these files and folders that can't be read.
+
+    >>> unreadable_texts("store", [OtherFile("checkpoint", "not read", "Permission denied")])
+    ['store/checkpoint: Permission denied']
+    """
+    return [f"{os.path.join(root, one.file.rstrip('/'))}: {one.error}" for one in others if one.state == "not read"]
+
+
 def _missing(root: str) -> Iterator[OtherFile]:
     times: Mapping[str, int] = {}
     with suppress(RocketcError, ValueError):
@@ -89,8 +99,13 @@ Check = Callable[[str, str], "str | None"]  # path and root -> what is wrong wit
 
 
 def _others(root: str, below: str, checks: Mapping[str, Check]) -> Iterator[OtherFile]:
-    """Yield the files of a folder that are not checked elsewhere."""
-    for entry in _entries(os.path.join(root, below)):
+    """Yield the files of a folder that are not checked elsewhere, or the folder if it can't be listed."""
+    try:
+        entries = _entries(os.path.join(root, below))
+    except OSError as error:
+        yield OtherFile(below, "not read", error.strerror, 0)
+        return
+    for entry in entries:
         name = below + entry.name
         is_folder = entry.is_dir(follow_symlinks=False)
         if is_folder and name in _FOLDERS:
@@ -115,6 +130,9 @@ def _checked(root: str, name: str, check: Check | None) -> Iterator[OtherFile]:
         return  # a writer has removed it meanwhile
     except (RocketcError, OSError) as failure:
         error = failure.strerror or str(failure) if isinstance(failure, OSError) else str(failure)
+        if isinstance(failure, OSError) and failure.errno in UNREADABLE:
+            yield OtherFile(name, "not read", error)
+            return
     yield OtherFile(name, "valid" if error is None else "damaged", error)
 
 
@@ -134,6 +152,11 @@ def _check_marker(path: str, root: str) -> str | None:
 
 def _check_table(path: str, root: str) -> str | None:
     """Read a table, and its `.bak` only if it is the file to check."""
+    try:
+        _check_marker(path, root)  # read_table() would take the .bak in place of a file that can't be read
+    except StoreIOError as failure:
+        if failure.errno in UNREADABLE:
+            raise
     error = _table_error(path)
     for _ in range(_TRIES - 1):
         if error is None or not AbortFile(root).exists():
@@ -166,7 +189,10 @@ def _foreign(is_known: Callable[[str], bool], depth: int = 0) -> Callable[[str, 
         for level in range(depth + 1):
             deeper: list[str] = []
             for folder in folders:
-                for entry in _entries(os.path.join(root, folder)):
+                entries: list[os.DirEntry[str]] = []
+                with suppress(OSError):  # verify and info name it when they read what it should hold
+                    entries = _entries(os.path.join(root, folder))
+                for entry in entries:
                     if level < depth and entry.is_dir():
                         deeper.append(f"{folder}{entry.name}/")
                     elif level < depth or not is_known(entry.name):
@@ -180,7 +206,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

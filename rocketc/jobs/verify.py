@@ -14,8 +14,7 @@ from rocketc._arguments import whole_number
 from rocketc.errors import RocketcError
 from rocketc.files.paths import Log, LogFile, Paths, base_of, resolve, was_deleted
 from rocketc.files.sparse import holes_of
-from rocketc.jobs.other_files import OtherFile, check_other_files
-from rocketc.jobs.unreadable import unreadable_files
+from rocketc.jobs.other_files import OtherFile, check_other_files, unreadable_texts
 from rocketc.jobs.verify_derived import Comparison, DerivedReport, times_of_checkpoint
 from rocketc.read._filter import Filter
 from rocketc.read._log_audit import Audit
@@ -291,7 +290,7 @@ def _verify(path: Paths, jobs: int, tell: Callable[[int], None] | None) -> tuple
             for file, runs in found:
                 queues.enter(file, runs)
             report.missing_offsets, report.duplicate_offsets = list(queues.missing()), queues.duplicates
-    if root is not None and (refused := unreadable_files(root)):
+    if root is not None and (refused := unreadable_texts(root, report.others)):
         report.derived = report.derived or DerivedReport()
         report.derived.unreadable += refused
     return report, {log.files[-1].name for log in logs if log.files}

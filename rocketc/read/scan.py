@@ -44,8 +44,8 @@ INT64 = (-(1 << 63), (1 << 63) - 1)
 _CRC = {"none": 0, "body": 1, "full": 2}
 MISSING_FILE = "missing_file"  # the reason of a range of the log whose file was lost
 # The reason of a file that can't be opened, by errno. Other errors do not depend on the file, or it was just deleted.
-_UNREADABLE = {errno.EACCES: "no_permission", errno.EPERM: "no_permission", errno.EIO: "unreadable"}
-UNREADABLE_REASONS = frozenset(_UNREADABLE.values())
+UNREADABLE = {errno.EACCES: "no_permission", errno.EPERM: "no_permission", errno.EIO: "unreadable"}
+UNREADABLE_REASONS = frozenset(UNREADABLE.values())
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ class ScanRun:
     def _pass_unreadable(self, file: LogFile, error: StoreIOError) -> None:
         """Report a local file that can't be opened, or raise the error."""
         reading = self._scan._reading
-        reason = _UNREADABLE.get(error.errno or 0)
+        reason = UNREADABLE.get(error.errno or 0)
         if reading.unreadable == "raise" or reading.errors == "raise" or reason is None or is_url(file.path):
             raise error
         start = file.begin if reading.start is None else max(file.begin, reading.start)

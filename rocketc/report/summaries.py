@@ -69,8 +69,11 @@ def verify_lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iter
 
 
 def other_lines(others: Sequence[OtherFile], every: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield the lines about a store's other files: the errors, then the names of all others."""
-    wrong = [one for one in others if one.error is not None]
+    """Yield the lines about a store's other files: the errors, then the names of the others.
+
+    Those that can't be read are in the lines `not read`.
+    """
+    wrong = [one for one in others if one.error is not None and one.state != "not read"]
     yield from section("others", some(wrong, every, lambda one: f"{one.file}: {one.error}"))
     name = "" if wrong else "others"
     for state, style in (("valid", "green"), ("not checked", "dim")):

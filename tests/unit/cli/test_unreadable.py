@@ -56,6 +56,8 @@ def test_verify_and_info_name_what_they_could_not_read(store: Path, run: Run, pa
             continue  # info does not open the files of queues
         assert code_of == 1 and all("Permission denied" in line for line in err.splitlines()), (name, err)
         assert f"notread{path}:Permissiondenied" in "".join(text.split())  # a long path is wrapped
+        if part in ("the checkpoint", "a table"):
+            assert "".join(text.split()).count("Permissiondenied") == 1, "it is not repeated under `others`"
     assert (code, found["isWhole"], found["records"]) == (1, False, 700)
     assert f"{path}: Permission denied" in found["derived"]["unreadable"]
     assert run("verify", store)[0] == run("info", store)[0] == 0
