@@ -20,6 +20,7 @@ ctypedef struct Stripe:
     QueueSlot** buckets     # their number is a power of two; or NULL
     uint32_t mask
     uint32_t count
+    bint holding            # new slots are held
 
 cdef inline uint32_t cq_hash(const uint8_t* topic, int32_t topic_len, int32_t queue_id) noexcept nogil:
     """Hash a queue, 8 bytes at a time. Topics are short, so collisions are not worth an attack."""
@@ -41,7 +42,6 @@ cdef class QueueOffsets:
     cdef:
         Stripe* _stripes
         int _stripe_count
-        bint _holding       # new slots are held
     cdef QueueSlot* lock(
         self, const uint8_t* topic, int32_t topic_len, int32_t queue_id, Stripe** stripe,
     ) noexcept nogil

@@ -161,7 +161,7 @@ cdef class QueueOffsets:
         slot.queue_id = queue_id
         slot.topic_len = topic_len
         slot.next_offset = 0
-        slot.held = 1 if self._holding else 0
+        slot.held = 1 if s.holding else 0
         slot.seen = False
         memcpy(slot.topic, topic, <size_t>topic_len)
         slot.next = s.buckets[h & s.mask]
@@ -221,8 +221,7 @@ cdef class QueueOffsets:
         topics  their names, UTF-8
         When this returns, all earlier puts to these topics are in the log. One thread at a time may call it.
         """
-        self._holding = True
-        self._mark(topics)
+        self._mark(topics, True)
 
     def reset(self, set queues not None):
         """Set the next offset of queues to 0. Each queue is (topic in UTF-8, queue id)."""
@@ -238,16 +237,16 @@ cdef class QueueOffsets:
 
     def release(self):
         """End hold(): let the puts continue."""
-        self._holding = False
-        self._mark(set())
+        self._mark(set(), False)
 
-    def _mark(self, set topics):
-        """Hold the queues of these topics. Of all others, only new queues are held."""
+    def _mark(self, set topics, bint holding):
+        """Hold the queues of these topics. Of all others, only new queues are held, if `holding`."""
         cdef int i
         cdef uint32_t b
         cdef QueueSlot* slot
         for i in range(self._stripe_count):
             pthread_mutex_lock(&self._stripes[i].mutex)     # its holder never waits for the GIL
+            self._stripes[i].holding = holding
             if self._stripes[i].buckets != NULL:
                 for b in range(self._stripes[i].mask + 1):
                     slot = self._stripes[i].buckets[b]
