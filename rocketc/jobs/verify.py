@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from rocketc.derived._derived_audit import DerivedAudit
 
 _CRC_FULL = 2
-_SPANS_MAX = 1 << 20  # of all queues together; an intact store has one per queue
+_QUEUES_MAX = 1 << 21  # these limits bound the memory that a malicious log can use
+_GAPS_MAX = 1 << 20  # of all queues together; an intact store has none
 _UPDATE_EVERY = 0.1  # seconds
 _LISTINGS = 10  # attempts, if the owner of a store deletes all files that were listed
 
@@ -135,7 +136,7 @@ class VerifyReport(HtmlRepr):
     missing_offsets     queue offsets between others that no record has: their messages are lost
     duplicate_offsets   queue offsets that more than one record has: a broker assigned them twice, or a topic was
                         deleted and created again
-    incomplete          whether not all queue offsets were checked because of too many errors
+    incomplete          whether not all queue offsets were checked because of too many errors or queues
     derived             what was found in the consume queues, the index and the checkpoint; None: the path is not a
                         store's root, or the log is empty
     others              the other files of a store's root: checkpoint, tables, markers, and files that are not checked
@@ -401,7 +402,7 @@ class _Check:
             out.end = "unreadable"
             out.error = str(error.strerror) if isinstance(error, OSError) else str(error)
             return out, [], False
-        audit = Audit(walker)  # loops over records in C; Python gets only runs of them
+        audit = Audit(walker, queues_max=_QUEUES_MAX, gaps_max=_GAPS_MAX)  # loops over records in C; Python gets only runs of them
         if first is not None:
             first(audit, walker)
         while not self.stop and audit.step():
@@ -462,7 +463,7 @@ class _Queues:
         self._begins = made_again or {}
         self._deleted = deleted or {}
         self._spans: dict[tuple[str, int], list[_Span]] = {}
-        self._room = _SPANS_MAX
+        self._gaps = 0  # spans that are not the first of their queue
         self.duplicates: list[QueueRange] = []
         self.incomplete = False
 
@@ -478,13 +479,13 @@ class _Queues:
             spans = self._spans.get((topic, queue_id))
             if spans is not None and spans[-1].behind == first:
                 spans[-1].behind = behind
-            elif self._room == 0:
+            elif self._gaps == _GAPS_MAX if spans is not None else len(self._spans) == _QUEUES_MAX:
                 self.incomplete = True
-                return
             else:
-                self._room -= 1
                 if spans is None:
                     spans = self._spans[topic, queue_id] = []
+                else:
+                    self._gaps += 1
                 for start, stop in _add(spans, _Span(first, behind, file, phy_offset)):
                     self.duplicates.append(QueueRange(topic, queue_id, start, stop, file, phy_offset))
 

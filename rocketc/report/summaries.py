@@ -56,7 +56,7 @@ def verify_lines(path: Sequence[str], report: VerifyReport, every: bool) -> Iter
     yield from section("files", [*some(report.missing, every, lambda gap: gap_text(*gap)), *unreadable])
     missing = some(report.missing_offsets, every, lambda one: _range_text(one, "missing", "before"))
     twice = some(report.duplicate_offsets, every, lambda one: _range_text(one, "more than once", "again from"))
-    cut = ["too many errors: not all queue offsets were checked"] if report.incomplete else []
+    cut = ["too many errors or queues: not all queue offsets were checked"] if report.incomplete else []
     yield from section("queues", [*missing, *twice, *cut], "no missing or duplicate queue offsets")
     if report.derived is not None:
         yield from _derived_lines(report.derived, every)

@@ -44,6 +44,9 @@ cdef class Audit:
         uint64_t _mask
         Run* _runs
         int64_t _run_count
+        int64_t _queue_count    # queues with a run
+        int64_t _queues_max
+        int64_t _gaps_max       # of the other runs
         int64_t _run_room
         Seen _seen[BLOCK_RECORDS]
     cdef readonly:

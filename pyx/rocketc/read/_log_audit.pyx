@@ -22,8 +22,9 @@ from rocketc.format._text_table cimport TextTable, UNKNOWN
 from rocketc.read._walk cimport BLOCK_RECORDS, Walker
 
 cdef enum:
-    RUNS_MAX = 1 << 19          # per file; limits the memory that a malicious file can use
-    TOPICS_MAX = 1 << 17
+    # These limit the memory that a malicious file can use.
+    QUEUES_MAX = 1 << 21
+    GAPS_MAX = 1 << 20          # runs that are not the first of their queue; an intact file has none
 
 
 cdef int32_t inner_count(const Record* r) noexcept nogil:
@@ -41,13 +42,17 @@ cdef int32_t inner_count(const Record* r) noexcept nogil:
 cdef class Audit:
     """Audits all records of a walker.
 
-    walker  with a filter that selects everything; only the audit may use it from now on
+    walker      with a filter that selects everything; only the audit may use it from now on
+    queues_max  number of queues, and of topics, whose queue offsets are kept
+    gaps_max    number of runs that are kept besides the first one of each queue
     """
 
-    def __cinit__(self, Walker walker not None):
+    def __cinit__(self, Walker walker not None, *, int64_t queues_max=QUEUES_MAX, int64_t gaps_max=GAPS_MAX):
         self.walker = walker
         self._numbers = TextTable()
         self._topics = []
+        self._queues_max = queues_max
+        self._gaps_max = gaps_max
         self.first_offset = self.last_offset = self.backwards_at = -1
         self._topic_len = -1
         self._grow_slots(1 << 10)
@@ -147,7 +152,7 @@ cdef class Audit:
         """Assign a number to the record's topic, if there is room."""
         cdef rc_guard guard
         cdef int number = UNKNOWN + 1 + <int>len(self._topics)
-        if len(self._topics) == TOPICS_MAX:
+        if len(self._topics) >= self._queues_max:
             self.overflowed = self._topics_full = True
             return 0
         w.enter(&guard)
@@ -192,7 +197,12 @@ cdef class Audit:
         if slot.run >= 0 and self._runs[slot.run].behind == seen.queue_offset:
             self._runs[slot.run].behind = behind
             return
-        if self._run_count == RUNS_MAX:
+        if slot.run < 0:
+            if self._queue_count >= self._queues_max:
+                self.overflowed = True
+                return
+            self._queue_count += 1
+        elif self._run_count - self._queue_count >= self._gaps_max:
             self.overflowed = True
             return
         run = &self._runs[self._run_count]

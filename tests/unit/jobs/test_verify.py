@@ -291,35 +291,57 @@ def test_a_part_of_a_log_may_begin_at_any_queue_offset(log):
     assert report.missing == [(1024, 2048)] and len(report.missing_offsets) == 1
 
 
-def test_the_number_of_runs_is_limited():
-    """Each record starts a new run. All checks continue except that of queue offsets, and the report says so."""
-    record = bytearray(rocketc.encode("t", b""))
-    data = bytearray()
-    for n in range((1 << 19) + 1):
-        record[20:36] = struct.pack(">qq", 2 * n, n * len(record))
-        data += record
-    audit = Audit(Walker(data, 0, Filter()))
-    while audit.step():
-        assert not audit.overflowed
-    assert (audit.records, len(audit.runs()), audit.overflowed) == ((1 << 19) + 1, 1 << 19, True)
-
-
-def test_the_number_of_topics_is_limited(tmp_path):
+def records_of(queues):
+    """Records of the same size for (number of the topic, queue offset)."""
     record = bytearray(rocketc.encode("0123456", b""))
-    data = bytearray()
-    for n in range((1 << 17) + 1):
-        record[28:36] = struct.pack(">q", n * len(record))
-        record[89:96] = b"%07d" % n
-        data += record
+    for n, (topic, queue_offset) in enumerate(queues):
+        record[20:36] = struct.pack(">qq", queue_offset, n * len(record))
+        record[89:96] = b"%07d" % topic
+        yield bytes(record)
+
+
+def test_the_number_of_gaps_is_limited():
+    """Each record starts a new run. All checks continue except that of queue offsets, and the report says so."""
+    data = b"".join(records_of((0, 2 * n) for n in range(1000)))
+    audit = Audit(Walker(data, 0, Filter()), gaps_max=998)
+    while audit.step():
+        pass
+    assert (audit.records, len(audit.runs()), audit.overflowed) == (1000, 999, True)
+    audit = Audit(Walker(data, 0, Filter()), gaps_max=999)
+    while audit.step():
+        pass
+    assert (len(audit.runs()), audit.overflowed) == (1000, False)
+
+
+@pytest.mark.parametrize("topics, is_incomplete", [(1000, False), (1001, True)])
+def test_the_number_of_queues_is_limited(tmp_path, monkeypatch, topics, is_incomplete):
+    monkeypatch.setitem(verify.__globals__, "_QUEUES_MAX", 1000)
     path = tmp_path / f"{0:020d}"
-    path.write_bytes(data)
+    path.write_bytes(b"".join(records_of((n, 0) for n in range(topics))))
     report = verify(path)
-    assert (report.records, report.queues) == ((1 << 17) + 1, 1 << 17)
-    assert report.incomplete and not report.is_whole
+    assert (report.records, report.queues) == (topics, 1000)
+    assert report.incomplete == is_incomplete and report.is_whole != is_incomplete
 
 
-def test_the_number_of_spans_is_limited(log, monkeypatch):
-    monkeypatch.setitem(verify.__globals__, "_SPANS_MAX", 2)
+def test_the_number_of_queues_of_all_files_is_limited(tmp_path, monkeypatch):
+    monkeypatch.setitem(verify.__globals__, "_QUEUES_MAX", 1000)
+    records = list(records_of((n, 0) for n in range(1200)))
+    for first in (0, 600):
+        (tmp_path / f"{first * len(records[0]):020d}").write_bytes(b"".join(records[first : first + 600]))
+    report = verify(tmp_path)
+    assert (report.records, report.queues, report.incomplete) == (1200, 1000, True)
+
+
+def test_many_queues_that_are_intact_are_not_too_many(tmp_path):
+    """Each queue has one record: as many runs as queues, and no gap."""
+    path = tmp_path / f"{0:020d}"
+    path.write_bytes(b"".join(records_of((n, 0) for n in range((1 << 17) + 1))))
+    report = verify(path)
+    assert report.is_whole and report.queues == (1 << 17) + 1
+
+
+def test_the_number_of_gaps_in_all_files_is_limited(log, monkeypatch):
+    monkeypatch.setitem(verify.__globals__, "_GAPS_MAX", 1)
     for n in (0, 2, 4, 6):
         append_at(log, n)
     report = verify(log.folder)
