@@ -54,9 +54,10 @@ enum {
     RC_OUT_OF_ORDER = -65,    /* an impossible queue offset */
     RC_UNFIT_TOPIC = -66,     /* a topic that can't be the name of a folder */
     RC_UNKNOWN_TOPIC = -67,   /* a topic that is not in the table of topics, and that a put may not add */
+    RC_NOT_A_BATCH = -68,     /* it has the property INNER_NUM, but sys_flag does not mark an inner batch */
     RC_LOCK_LOST = -69, /* the lock file or a folder of the log is gone or was replaced: another process may write */
-    RC_NOT_A_BATCH = -68, /* it has the property INNER_NUM, but sys_flag does not mark an inner batch */
-    RC_BAD_QUEUE_ID = -69, /* no queue can have this id: it is negative */
+    RC_BAD_QUEUE_ID = -70,  /* no queue can have this id: it is negative */
+    RC_NO_QUEUE_ROOM = -71, /* the file system of the consume queues is full */
 };
 
 #endif

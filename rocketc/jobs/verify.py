@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _CRC_FULL = 2
 _QUEUES_MAX = 1 << 21  # these limits bound the memory that a malicious log can use
-_GAPS_MAX = 1 << 20  # of all queues together; an intact store has none
+_GAPS_MAX = 1 << 20  # of all queues together
 _UPDATE_EVERY = 0.1  # seconds
 _LISTINGS = 10  # attempts, if the owner of a store deletes all files that were listed
 
@@ -402,7 +402,8 @@ class _Check:
             out.end = "unreadable"
             out.error = str(error.strerror) if isinstance(error, OSError) else str(error)
             return out, [], False
-        audit = Audit(walker, queues_max=_QUEUES_MAX, gaps_max=_GAPS_MAX)  # loops over records in C; Python gets only runs of them
+        # loops over records in C; Python gets only runs of them
+        audit = Audit(walker, queues_max=_QUEUES_MAX, gaps_max=_GAPS_MAX)
         if first is not None:
             first(audit, walker)
         while not self.stop and audit.step():

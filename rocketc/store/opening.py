@@ -249,6 +249,7 @@ class StoreRoot:
         lock = AdaptiveLock(config.spin_lock_collision_retreat_optimal_degree)
         put_lock = lock if config.lock == "adaptive" else LOCKS[config.lock]()
         log = CommitLog(queue, offsets, put_lock, config, clock is None)
+        log.check_queue_room(self._root)
         dispatcher = ReputService(queues, index, config, log, clock is None)
         stepper = None if clock is None else Stepper(clock, dispatcher)
         dispatcher.leave_out(deleted.offsets())

@@ -44,3 +44,4 @@ cdef extern from "rocketc/status.h" nogil:
         RC_LOCK_LOST
         RC_NOT_A_BATCH
         RC_BAD_QUEUE_ID
+        RC_NO_QUEUE_ROOM

@@ -10,7 +10,7 @@ Source: RocketMQ ReputMessageService, FlushConsumeQueueService.
 import os
 
 cimport cython
-from libc.errno cimport ENOENT
+from libc.errno cimport EDQUOT, ENOENT, ENOSPC
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from rocketc._status cimport check
@@ -35,6 +35,7 @@ from rocketc.format._record cimport Record, parse_record
 from rocketc.log._commit_log cimport CommitLog
 from rocketc.log._flusher cimport flusher_checkpoint, flusher_flush, flusher_note, is_due
 from rocketc.log._put_result cimport failure
+from rocketc.log._queue_room cimport room_made, room_settle
 
 cdef enum:
     POLL_NS = 500000                # sleep while messages are put: so short that puts do not have to wake the thread
@@ -191,8 +192,10 @@ cdef class ReputService(Dispatcher):
         cdef int rc = self._advance()
         if rc != RC_OK:
             rc_store_i64(&self.error, rc)
+            rc_store_i64(&self.log.room.error, rc if rc == ENOSPC or rc == EDQUOT else 0)
         elif self.error != 0:
             rc_store_i64(&self.error, 0)
+            rc_store_i64(&self.log.room.error, 0)
         self._notify_progress()
         if rc != RC_OK:
             return rc
@@ -204,6 +207,8 @@ cdef class ReputService(Dispatcher):
         cdef int rc
         pthread_mutex_lock(&self.working)
         rc = self._walk(self._limit())
+        if rc_load_i64(&self.position) >= rc_load_i64(&self.log.last_end):
+            room_settle(&self.log.room)
         woken = self.woken
         self.woken = 0
         pthread_mutex_unlock(&self.working)
@@ -234,6 +239,7 @@ cdef class ReputService(Dispatcher):
         cdef FileState* f
         cdef int64_t at = rc_load_i64(&self.position), pos, stop
         cdef int64_t* size
+        cdef int64_t queues = self.queues._count
         cdef int rc = queue_hold(self.log.q, at, &f), found = RC_OK
         if rc != RC_OK:
             return self._skip(at) if rc == ENOENT else rc
@@ -259,6 +265,8 @@ cdef class ReputService(Dispatcher):
                 self._put_rows()
         guard_leave(&guard)
         self.row_count = self.hash_count = 0
+        if rc == RC_OK:
+            room_made(&self.log.room, self.queues._count - queues)
         if rc == RC_OK and found == RC_BLANK:
             rc_store_i64(&self.position, f.start + <int64_t>f.size)
         elif rc == RC_OK and found != RC_OK:

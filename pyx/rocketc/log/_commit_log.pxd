@@ -5,6 +5,7 @@ from rocketc.c.histogram cimport rc_histogram
 from rocketc.files._append_file cimport FileState
 from rocketc.log._log_files cimport LogFiles
 from rocketc.log._prepared_record cimport PreparedRecord
+from rocketc.log._queue_room cimport QueueRoom
 
 cdef class CommitLog(LogFiles):
     cdef:
@@ -17,6 +18,9 @@ cdef class CommitLog(LogFiles):
         bint _wake_commit       # each put wakes the commit once there are enough pages
         int64_t appended        # records
         int64_t appended_bytes
+        QueueRoom room          # for the files of new consume queues
+        bytes _room_folder
+        bytes _room_above
         int64_t waits           # how many times the put lock was not free
         list watched_paths      # of bytes, of a LockWatch: fl.failed_path may point to one
         rc_histogram put_time   # of a sample

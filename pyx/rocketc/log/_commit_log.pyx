@@ -6,6 +6,8 @@ put lock are computed under it: both offsets, the store timestamp and the proper
 Source: RocketMQ CommitLog.asyncPutMessage, DefaultAppendMessageCallback
 """
 
+import os
+
 cimport cython
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
@@ -25,8 +27,8 @@ from rocketc.c.layout cimport (
 from rocketc.c.prefetch cimport LINE_BYTES, rc_prefetch_for_writing
 from rocketc.c.service cimport rc_clock_ms, rc_clock_ns, rc_service_wake
 from rocketc.c.status cimport (
-    RC_BODY_TOO_LONG, RC_FAILED, RC_FILE_CUT, RC_MORE, RC_NO_FILE, RC_OK, RC_OUT_OF_ORDER, RC_PAGE_CACHE_BUSY,
-    RC_PROPERTIES_TOO_LONG, RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG,
+    RC_BODY_TOO_LONG, RC_FAILED, RC_FILE_CUT, RC_MORE, RC_NO_FILE, RC_NO_QUEUE_ROOM, RC_OK, RC_OUT_OF_ORDER,
+    RC_PAGE_CACHE_BUSY, RC_PROPERTIES_TOO_LONG, RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG,
 )
 from rocketc.c.vm cimport rc_guard
 from rocketc.files._allocator cimport allocator_reserve
@@ -40,6 +42,7 @@ from rocketc.log._prepared_record cimport (
     APPEND_AT_ONCE, APPEND_IN_ORDER, PreparedRecord, batch_count, batch_size, fitting, is_same_queue, refuse,
 )
 from rocketc.log._queue_offsets cimport cq_hash
+from rocketc.log._queue_room cimport room_take
 
 cdef enum:
     HOLD_RECORDS = 256              # at most this many records, or bytes, are appended under one hold of the put lock
@@ -81,6 +84,17 @@ cdef class CommitLog(LogFiles):
         self._wake_flush = config.wake_flush_when_put_message and config.flush == "async"
         self._wake_commit = config.wake_commit_when_put_message and config.transient_store_pool_enable
 
+    def check_queue_room(self, root):
+        """From now on, refuse the first record of a queue if the file system lacks room for the queue's files.
+
+        root  folder of the store
+        """
+        self._room_above = os.fsencode(root)
+        self._room_folder = os.path.join(self._room_above, b"consumequeue")
+        self.room.above = self._room_above
+        self.room.folder = self._room_folder
+        self.room.file_size = self.q.file_size
+
     cdef bint is_busy(self) noexcept nogil:
         """Whether a thread has been appending for too long: the page cache can't keep up with the disk."""
         cdef int64_t since = rc_load_i64(&self._in_lock_since), held
@@ -98,8 +112,9 @@ cdef class CommitLog(LogFiles):
         all or none, one after the other in one file. The put lock is held once for up to 256 records or 256 KiB; the
         queues stay locked for the whole call.
         Returns RC_OK if all are stored, otherwise the first status that is not RC_OK:
-        RC_FAILED, RC_PAGE_CACHE_BUSY, RC_NO_FILE, RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG, RC_PROPERTIES_TOO_LONG,
-        RC_OUT_OF_ORDER (not the expected queue offset). With APPEND_AT_ONCE also RC_MORE; nothing is stored then.
+        RC_FAILED, RC_PAGE_CACHE_BUSY, RC_NO_FILE, RC_NO_QUEUE_ROOM, RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG,
+        RC_PROPERTIES_TOO_LONG, RC_OUT_OF_ORDER (not the expected queue offset).
+        With APPEND_AT_ONCE also RC_MORE; nothing is stored then.
         """
         cdef uint64_t stripes
         cdef int64_t total
@@ -108,6 +123,8 @@ cdef class CommitLog(LogFiles):
             return refuse(records, n, RC_FAILED, RC_OK)
         if self.is_busy():
             return refuse(records, n, RC_PAGE_CACHE_BUSY, RC_OK)
+        if rc_load_i64(&self.room.error) != 0:
+            return refuse(records, n, RC_NO_QUEUE_ROOM, RC_OK)
         if n == 1 and records.status == RC_MORE:
             records.status = self._measure_one(records, NULL)  # for one record the loops would cost 10 %
             if records.status != RC_OK:
@@ -223,6 +240,12 @@ cdef class CommitLog(LogFiles):
                     return 0
                 before = r
                 held = held or r.slot.held
+                if r.slot.next_offset == 0 and r.slot.has_room == 0:
+                    if room_take(&self.room) != RC_OK:
+                        self.offsets.unlock_stripes(stripes)
+                        refuse(records, n, RC_NO_QUEUE_ROOM, RC_OK)
+                        return 0
+                    r.slot.has_room = 1
             if not held:
                 return stripes
             self.offsets.unlock_stripes(stripes)        # a topic is being deleted

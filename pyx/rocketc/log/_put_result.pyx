@@ -11,8 +11,9 @@ from rocketc._status cimport error_of
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.layout cimport RC_PROPERTIES_MAX_BYTES, RC_TOPIC_V1_MAX_BYTES, RC_TOPIC_V2_MAX_BYTES
 from rocketc.c.status cimport (
-    RC_BAD_ARGUMENT, RC_BAD_QUEUE_ID, RC_BODY_TOO_LONG, RC_FAILED, RC_LOCK_LOST, RC_NOT_A_BATCH, RC_NO_FILE, RC_OK,
-    RC_PAGE_CACHE_BUSY, RC_PROPERTIES_TOO_LONG, RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG, RC_UNFIT_TOPIC, RC_UNKNOWN_TOPIC,
+    RC_BAD_ARGUMENT, RC_BAD_QUEUE_ID, RC_BODY_TOO_LONG, RC_FAILED, RC_LOCK_LOST, RC_NOT_A_BATCH, RC_NO_FILE,
+    RC_NO_QUEUE_ROOM, RC_OK, RC_PAGE_CACHE_BUSY, RC_PROPERTIES_TOO_LONG, RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG,
+    RC_UNFIT_TOPIC, RC_UNKNOWN_TOPIC,
 )
 from rocketc.c.text cimport rc_hex
 from rocketc.log._commit_log cimport CommitLog
@@ -103,7 +104,7 @@ cdef object put_status(int rc):
         return PutStatus.OS_PAGE_CACHE_BUSY
     if rc == RC_NO_FILE:
         return PutStatus.CREATE_MAPPED_FILE_FAILED
-    if rc == RC_FAILED:
+    if rc == RC_FAILED or rc == RC_NO_QUEUE_ROOM:
         return PutStatus.SERVICE_NOT_AVAILABLE
     if rc == RC_PROPERTIES_TOO_LONG:
         return PutStatus.PROPERTIES_SIZE_EXCEEDED
@@ -131,6 +132,8 @@ cdef object refusal(const PreparedRecord* records, int n, CommitLog log, str pat
         error = PageCacheBusyError(f"the log has been appended to for more than {most} ms; try again in a moment")
     elif rc == RC_NO_FILE:
         error = error_of(r.error, os.path.join(path, "commitlog"))
+    elif rc == RC_NO_QUEUE_ROOM:
+        error = _no_queue_room(path)
     elif rc == RC_PROPERTIES_TOO_LONG:
         error = illegal_message(f"topic {topic!r}: the properties are longer than {RC_PROPERTIES_MAX_BYTES} bytes")
     elif rc == RC_BODY_TOO_LONG or rc == RC_RECORD_TOO_LONG:
@@ -171,6 +174,19 @@ cdef object refusal(const PreparedRecord* records, int n, CommitLog log, str pat
     error.status = put_status(rc)
     error.count = stored
     return error
+
+
+def _no_queue_room(root):
+    """The exception for a put while the consume queues can't have more files, or could not take the last records."""
+    folder = os.path.join(root, "consumequeue")
+    folder = folder if os.path.isdir(folder) else root
+    found = os.statvfs(folder)
+    inodes = f" and {found.f_favail} inodes" if found.f_files else ""
+    text = (
+        "the file system is too full for more consume queues; puts are refused until there is room: "
+        f"{found.f_bavail * found.f_frsize} bytes{inodes} are free"
+    )
+    return StoreFullError(errno.ENOSPC, text, folder)
 
 
 def _unfit(topic):

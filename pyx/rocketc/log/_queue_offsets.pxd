@@ -12,6 +12,7 @@ ctypedef struct QueueSlot:
     int32_t queue_id
     int32_t topic_len
     uint8_t held            # puts wait: the topic is being deleted, or the queue is new while hold() is in effect
+    uint8_t has_room        # the room for its files was checked; guarded by the stripe's lock
     uint8_t seen            # while the log is opened: it has a record of this queue that says its offset
     uint8_t topic[1]        # topic_len bytes
 

@@ -162,7 +162,7 @@ cdef class QueueOffsets:
         slot.topic_len = topic_len
         slot.next_offset = 0
         slot.held = 1 if s.holding else 0
-        slot.seen = False
+        slot.has_room = slot.seen = False
         memcpy(slot.topic, topic, <size_t>topic_len)
         slot.next = s.buckets[h & s.mask]
         s.buckets[h & s.mask] = slot
@@ -233,6 +233,7 @@ cdef class QueueOffsets:
             if slot == NULL:
                 raise MemoryError
             slot.next_offset = 0
+            slot.has_room = 0
             pthread_mutex_unlock(&stripe.mutex)
 
     def release(self):

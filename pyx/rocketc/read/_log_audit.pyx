@@ -24,7 +24,7 @@ from rocketc.read._walk cimport BLOCK_RECORDS, Walker
 cdef enum:
     # These limit the memory that a malicious file can use.
     QUEUES_MAX = 1 << 21
-    GAPS_MAX = 1 << 20          # runs that are not the first of their queue; an intact file has none
+    GAPS_MAX = 1 << 20          # runs that are not the first of their queue: errors
 
 
 cdef int32_t inner_count(const Record* r) noexcept nogil:

@@ -1,6 +1,8 @@
 """status.h: a number never gets a second meaning."""
 
-from support.native import native
+import re
+
+from support.native import ROOT, native
 
 NUMBERS = {
     "RC_OK": 0,
@@ -32,6 +34,13 @@ NUMBERS = {
     "RC_PROPERTIES_TOO_LONG": -52,
     "RC_TOPIC_TOO_LONG": -53,
 }
+
+
+def test_no_number_has_two_names():
+    text = (ROOT / "include/rocketc/status.h").read_text()
+    numbers = re.findall(r"^ +(RC_\w+) = (-?\d+),", text, re.MULTILINE)
+    assert len(numbers) > 40
+    assert len({number for _, number in numbers}) == len(numbers)
 
 
 def test_numbers_do_not_change():
