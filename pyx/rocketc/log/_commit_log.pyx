@@ -111,9 +111,10 @@ cdef class CommitLog(LogFiles):
         record the following ones are still appended, unless APPEND_IN_ORDER is set. The records of a batch are stored
         all or none, one after the other in one file. The put lock is held once for up to 256 records or 256 KiB; the
         queues stay locked for the whole call.
-        Returns RC_OK if all are stored, otherwise the first status that is not RC_OK:
-        RC_FAILED, RC_PAGE_CACHE_BUSY, RC_NO_FILE, RC_NO_QUEUE_ROOM, RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG,
-        RC_PROPERTIES_TOO_LONG, RC_OUT_OF_ORDER (not the expected queue offset).
+        Returns RC_OK if all are stored, otherwise the first status that is not RC_OK.
+        Of the store: RC_FAILED, RC_PAGE_CACHE_BUSY, RC_NO_FILE, RC_NO_QUEUE_ROOM.
+        Of a record: RC_BODY_TOO_LONG, RC_RECORD_TOO_LONG, RC_PROPERTIES_TOO_LONG, RC_OUT_OF_ORDER (not the expected
+        queue offset).
         With APPEND_AT_ONCE also RC_MORE; nothing is stored then.
         """
         cdef uint64_t stripes
