@@ -50,6 +50,7 @@ cdef enum:
     LINES_AHEAD_BYTES = 2048        # bytes after the end of the log that are fetched into the cache
     RECORD_EXTRA = 64 << 10         # a record may be longer than maxMessageSize by this much
     HELD_US = 200                   # interval at which a put checks whether its topic is still being deleted
+    ROOM_WAITS = 5000               # such intervals, 1 s, until a put does not wait any more for the dispatcher
     LEAST_POWER = 10                # shortest time of histograms(): 1 us
     MOST_POWER = 34                 # longest time: 17 s
     BUSY_NEVER_MS = 10000000        # RocketMQ: a longer hold is taken for a clock that jumped
@@ -215,7 +216,7 @@ cdef class CommitLog(LogFiles):
         cdef PreparedRecord* r
         cdef PreparedRecord* before = NULL
         cdef uint64_t stripes = 0
-        cdef int i
+        cdef int i, rc, waits = 0
         cdef bint held
         for i in range(n):
             r = &records[i]
@@ -227,6 +228,7 @@ cdef class CommitLog(LogFiles):
             if not self.offsets.lock_stripes(stripes, how & APPEND_AT_ONCE):
                 return 0
             held = False
+            rc = RC_OK
             for i in range(n):
                 r = &records[i]
                 if r.status != RC_MORE:
@@ -242,14 +244,18 @@ cdef class CommitLog(LogFiles):
                 before = r
                 held = held or r.slot.held
                 if r.slot.next_offset == 0 and r.slot.has_room == 0:
-                    if room_take(&self.room) != RC_OK:
-                        self.offsets.unlock_stripes(stripes)
-                        refuse(records, n, RC_NO_QUEUE_ROOM, RC_OK)
-                        return 0
+                    rc = room_take(&self.room)
+                    if rc != RC_OK:
+                        break
                     r.slot.has_room = 1
-            if not held:
+            if not held and rc == RC_OK:
                 return stripes
-            self.offsets.unlock_stripes(stripes)        # a topic is being deleted
+            self.offsets.unlock_stripes(stripes)        # a topic is being deleted, or the dispatcher is far behind
+            if rc == RC_MORE:
+                waits += 1
+            if rc == RC_NO_QUEUE_ROOM or waits > (ROOM_WAITS if self._background else 0):
+                refuse(records, n, RC_NO_QUEUE_ROOM, RC_OK)
+                return 0
             if how & APPEND_AT_ONCE:
                 return 0
             before = NULL

@@ -2,12 +2,13 @@
 """Room for the files of new consume queues, which is checked before the first record of a queue is stored.
 
 The files of a queue are created after its first record was acknowledged. So a put looks at the free space and the free
-inodes of the file system first. The look costs one statvfs(), about 1 us, and a new queue costs several times that.
+inodes of the file system first. Near the limit it waits for the dispatcher, which may be far behind. A look costs one
+statvfs(), about 1 us; the files of a new queue cost many times that.
 """
 from libc.stdint cimport int64_t
 
 from rocketc.c.atomic cimport rc_add_i64, rc_load_i64, rc_store_i64
-from rocketc.c.status cimport RC_NO_QUEUE_ROOM, RC_OK
+from rocketc.c.status cimport RC_MORE, RC_NO_QUEUE_ROOM, RC_OK
 
 cdef extern from "sys/statvfs.h" nogil:
     struct statvfs_result "statvfs":
@@ -29,23 +30,28 @@ cdef enum:
 cdef int room_take(QueueRoom* room) noexcept nogil:
     """Take the room for the files of one more queue. Returns RC_OK or RC_NO_QUEUE_ROOM.
 
+    RC_MORE: there is room for this queue, but not if each pending one needs the most. Call again in a moment.
     File systems without a fixed number of inodes or blocks say 0; these numbers are then not compared.
     """
     cdef statvfs_result found
-    cdef int64_t queues, size
+    cdef int64_t queues
     if room.folder == NULL:
         return RC_OK
     if statvfs_of(room.folder, &found) != 0 and statvfs_of(room.above, &found) != 0:
         return RC_OK            # the dispatcher will report why
     queues = rc_add_i64(&room.pending, 1)
-    size = queues * QUEUE_BYTES + SPARE_BYTES + min(room.file_size, <int64_t>LOG_BYTES)
-    if (
-        found.f_files > 0 and <int64_t>found.f_favail < queues * QUEUE_INODES + SPARE_INODES
-        or found.f_blocks > 0 and <int64_t>found.f_bavail < size // <int64_t>found.f_frsize
-    ):
-        rc_add_i64(&room.pending, -1)
-        return RC_NO_QUEUE_ROOM
-    return RC_OK
+    if fit(room, &found, queues):
+        return RC_OK
+    rc_add_i64(&room.pending, -1)
+    return RC_MORE if fit(room, &found, 1) else RC_NO_QUEUE_ROOM
+
+
+cdef bint fit(const QueueRoom* room, const statvfs_result* found, int64_t queues) noexcept nogil:
+    """Whether the files of this number of new queues fit."""
+    cdef int64_t size = queues * QUEUE_BYTES + SPARE_BYTES + min(room.file_size, <int64_t>LOG_BYTES)
+    if found.f_files > 0 and <int64_t>found.f_favail < queues * QUEUE_INODES + SPARE_INODES:
+        return False
+    return found.f_blocks == 0 or <int64_t>found.f_bavail >= size // <int64_t>found.f_frsize
 
 
 cdef void room_made(QueueRoom* room, int64_t queues) noexcept nogil:

@@ -87,6 +87,16 @@ def test_a_new_queue_without_room_is_refused(small, little, more):
     assert rocketc.verify(root).is_whole
 
 
+def test_puts_wait_for_a_dispatcher_that_is_behind(small):
+    """The inodes are enough for these queues, but not if each had a folder for its topic."""
+    root = small("size=64m,nr_inodes=4100") / "store"
+    with rocketc.open(root, mapped_file_size_commit_log=1 << 20, message_index_enable=False) as store:
+        for n in range(2000):
+            store.put("t", b"x", queue_id=n)
+        store.wait_dispatched()
+        assert len(store.queues()) == 2000
+
+
 def test_puts_are_refused_while_the_queues_can_not_be_written(small):
     """Another program takes the last inodes after the put counted them."""
     place = small("size=64m,nr_inodes=200")
