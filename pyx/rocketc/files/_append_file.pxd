@@ -66,6 +66,14 @@ cdef inline bint can_flush(int64_t upto, int64_t done, int64_t size, int64_t lea
     return upto // RC_OS_PAGE_BYTES - done // RC_OS_PAGE_BYTES >= least_pages
 
 
+cdef inline bint can_flush_files(int64_t upto, int64_t done, int64_t file_size, int64_t least_pages) noexcept nogil:
+    """can_flush() for a row of files: always if a file is full and not done, however few of its pages are left.
+
+    upto, done  offsets; each file begins at a multiple of its size
+    """
+    return can_flush(upto, done, -1, least_pages) or (done < upto and done // file_size < upto // file_size)
+
+
 cdef class View:
     cdef:
         FileState* _file        # NULL once released

@@ -20,7 +20,7 @@ from rocketc.c.service cimport (
 )
 from rocketc.c.status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
 from rocketc.files._allocator cimport allocator_return
-from rocketc.files._append_file cimport FileState, can_flush, file_release
+from rocketc.files._append_file cimport FileState, can_flush, can_flush_files, file_release
 from rocketc.files._checkpoint cimport checkpoint_write
 from rocketc.files._file_queue cimport queue_commit, queue_flush, queue_hold, queue_settle, queue_wake_reader
 from rocketc.log._positions cimport Position
@@ -129,7 +129,7 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
     cdef int rc
     if fl.failed != 0:
         return <int>fl.failed
-    if not can_flush(upto, since, -1, least_pages):
+    if not can_flush_files(upto, since, fl.q.file_size, least_pages):
         return RC_OK
     started = rc_clock_ns()
     slow_ns = rc_load_i64(&fl.slow_ns)
@@ -176,8 +176,8 @@ cdef void end(Flusher* fl) noexcept nogil:
 
 
 cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil:
-    """Flush the bytes written before the call, if they are at least least_pages pages. Return RC_OK, or the reason why
-    the store failed."""
+    """Flush the bytes written before the call, if they are at least least_pages pages or the rest of a full file.
+    Return RC_OK, or the reason why the store failed."""
     cdef int rc
     pthread_mutex_lock(&fl.mutex)
     while fl.flushing:
