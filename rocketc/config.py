@@ -164,7 +164,8 @@ class StoreConfig:
     enabled_append_prop_crc = False                end each record with a CRC of the whole record
     force_verify_prop_crc = False                  check that CRC instead of the body's
     duplication_enable = False                     keep the queue offsets and times that messages already have
-    broker_role = "ASYNC_MASTER"                   or "SYNC_MASTER", or "SLAVE", which accepts no messages
+    broker_role = "ASYNC_MASTER"                   or "SLAVE", which accepts no messages; open() refuses "SYNC_MASTER",
+                                                   whose puts wait for a replica, except for reading
     store_host = ("127.0.0.1", 10911)              address and port in records and message ids: brokerIP1 and listenPort
 
     Consume queues, and following the log:
@@ -537,6 +538,20 @@ def refuse_unknown(function: str, names: Iterable[str], others: Iterable[str]) -
     for name in names:
         if name not in _DEFAULTS and name not in others:
             raise TypeError(f"{function}: unknown keyword {name}{_nearest(name, others)}")
+
+
+def refuse_sync_master(config: StoreConfig) -> None:
+    """Raise ValueError if a put must wait for a replica: there is no replication.
+
+    >>> refuse_sync_master(StoreConfig(broker_role="SYNC_MASTER"))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: broker_role is SYNC_MASTER, but there is no replication yet whose replicas a put could wait for; use ...
+    """
+    if config.broker_role == "SYNC_MASTER":
+        raise ValueError(
+            "broker_role is SYNC_MASTER, but there is no replication yet whose replicas a put could wait for; use "
+            "ASYNC_MASTER, or read_only=True to read"
+        )
 
 
 def _split(paths: str | None) -> list[str]:
