@@ -111,12 +111,15 @@ class StoreConfig:
     Files of the commit log:
 
     mapped_file_size_commit_log = 67108864         bytes of each file; cannot change later. RocketMQ's is 1073741824
-    warm_maped_file_enable = False                 touch each page of a new file before it is written to
-    flush_least_pages_when_warm_maped_file = 4096  pages touched between two flushes with SYNC_FLUSH
+    warm_maped_file_enable = False                 prepare all pages of a new file before it is written to, and lock it
+                                                   in memory as lock_files_in_memory does
+    flush_least_pages_when_warm_maped_file = 4096  with SYNC_FLUSH: pages of 4096 bytes that are prepared between two
+                                                   flushes
     data_read_ahead_enable = True                  False: tell the kernel that files are read in random order
     prepare = "auto"                               how a new file is prepared: "allocate" its space, "populate" its
                                                    pages as well, or "write" zeros to it; "auto" chooses
-    lock_files_in_memory = False                   lock the files that are written to in memory (no swapping)
+    lock_files_in_memory = False                   lock the file that is written to and the next one in memory (mlock).
+                                                   Beyond RLIMIT_MEMLOCK they stay unlocked, with one warning
 
     Recovery, when a store is opened; see docs/howto/recovery.md:
 
@@ -139,7 +142,8 @@ class StoreConfig:
     The transient store pool: messages are written to private memory first, and copied to the file by a commit. Messages
     that are not committed are lost if the process dies:
 
-    transient_store_pool_enable = False           use it
+    transient_store_pool_enable = False           use it. A SLAVE never does. With SYNC_FLUSH it only costs time: one
+                                                  warning
     transient_store_pool_size = 5                 buffers of mapped_file_size_commit_log bytes each
     fast_fail_if_no_buffer_in_store_pool = False  True: a put fails if no buffer is free; False: it writes to the map
     commit_interval_commit_log = 200              ms between two commits
@@ -453,6 +457,15 @@ class StoreConfig:
     def flush(self) -> str:
         """When a put returns: "sync" (durable) or "async"."""
         return "sync" if self.flush_disk_type == "SYNC_FLUSH" else "async"
+
+    @property
+    def has_store_pool(self) -> bool:
+        """Whether puts go to the transient store pool: a slave's bytes never do.
+
+        >>> StoreConfig(transient_store_pool_enable=True, broker_role="SLAVE").has_store_pool
+        False
+        """
+        return self.transient_store_pool_enable and self.broker_role != "SLAVE"
 
     @property
     def lock(self) -> str:

@@ -131,7 +131,13 @@ def open(
             clock=now_ms if times is None else times.last,
             background=background,
         )
-        alarms = Alarms(root, dispatcher)
+        alarms = Alarms(root, dispatcher, settings)
+        if settings.has_store_pool and settings.flush == "sync":
+            text = (
+                "transient_store_pool_enable with SYNC_FLUSH: each put waits until its bytes are copied from the pool "
+                "to the log file and flushed; turn one of them off"
+            )
+            _log.warning("%s: %s", root, text)
         return MessageStore._make(
             root, settings, owner, reader, lookups, dispatcher, waiters, maintenance, alarms, stepper
         )
