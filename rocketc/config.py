@@ -111,12 +111,15 @@ class StoreConfig:
     Files of the commit log:
 
     mapped_file_size_commit_log = 67108864         bytes of each file; cannot change later. RocketMQ's is 1073741824
-    warm_maped_file_enable = False                 touch each page of a new file before it is written to
-    flush_least_pages_when_warm_maped_file = 4096  pages touched between two flushes with SYNC_FLUSH
+    warm_maped_file_enable = False                 prepare all pages of a new file before it is written to, and lock it
+                                                   in memory as lock_files_in_memory does
+    flush_least_pages_when_warm_maped_file = 4096  with SYNC_FLUSH: pages of 4096 bytes that are prepared between two
+                                                   flushes
     data_read_ahead_enable = True                  False: tell the kernel that files are read in random order
     prepare = "auto"                               how a new file is prepared: "allocate" its space, "populate" its
                                                    pages as well, or "write" zeros to it; "auto" chooses
-    lock_files_in_memory = False                   lock the files that are written to in memory (no swapping)
+    lock_files_in_memory = False                   lock the file that is written to and the next one in memory (mlock).
+                                                   Beyond RLIMIT_MEMLOCK they stay unlocked, with one warning
 
     Recovery, when a store is opened; see docs/howto/recovery.md:
 
@@ -139,7 +142,8 @@ class StoreConfig:
     The transient store pool: messages are written to private memory first, and copied to the file by a commit. Messages
     that are not committed are lost if the process dies:
 
-    transient_store_pool_enable = False           use it
+    transient_store_pool_enable = False           use it. A SLAVE never does. With SYNC_FLUSH it only costs time: one
+                                                  warning
     transient_store_pool_size = 5                 buffers of mapped_file_size_commit_log bytes each
     fast_fail_if_no_buffer_in_store_pool = False  True: a put fails if no buffer is free; False: it writes to the map
     commit_interval_commit_log = 200              ms between two commits
@@ -164,7 +168,8 @@ class StoreConfig:
     enabled_append_prop_crc = False                end each record with a CRC of the whole record
     force_verify_prop_crc = False                  check that CRC instead of the body's
     duplication_enable = False                     keep the queue offsets and times that messages already have
-    broker_role = "ASYNC_MASTER"                   or "SYNC_MASTER", or "SLAVE", which accepts no messages
+    broker_role = "ASYNC_MASTER"                   or "SLAVE", which accepts no messages; open() refuses "SYNC_MASTER",
+                                                   whose puts wait for a replica, except for reading
     store_host = ("127.0.0.1", 10911)              address and port in records and message ids: brokerIP1 and listenPort
 
     Consume queues, and following the log:
@@ -454,6 +459,15 @@ class StoreConfig:
         return "sync" if self.flush_disk_type == "SYNC_FLUSH" else "async"
 
     @property
+    def has_store_pool(self) -> bool:
+        """Whether puts go to the transient store pool: a slave's bytes never do.
+
+        >>> StoreConfig(transient_store_pool_enable=True, broker_role="SLAVE").has_store_pool
+        False
+        """
+        return self.transient_store_pool_enable and self.broker_role != "SLAVE"
+
+    @property
     def lock(self) -> str:
         """The put lock: "spin", "reentrant" or "adaptive"."""
         if self.use_abs_lock:
@@ -537,6 +551,20 @@ def refuse_unknown(function: str, names: Iterable[str], others: Iterable[str]) -
     for name in names:
         if name not in _DEFAULTS and name not in others:
             raise TypeError(f"{function}: unknown keyword {name}{_nearest(name, others)}")
+
+
+def refuse_sync_master(config: StoreConfig) -> None:
+    """Raise ValueError if a put must wait for a replica: there is no replication.
+
+    >>> refuse_sync_master(StoreConfig(broker_role="SYNC_MASTER"))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: broker_role is SYNC_MASTER, but there is no replication yet whose replicas a put could wait for; use ...
+    """
+    if config.broker_role == "SYNC_MASTER":
+        raise ValueError(
+            "broker_role is SYNC_MASTER, but there is no replication yet whose replicas a put could wait for; use "
+            "ASYNC_MASTER, or read_only=True to read"
+        )
 
 
 def _split(paths: str | None) -> list[str]:

@@ -429,11 +429,21 @@ static inline int rc_sync_all(const char *path)
 #endif
 }
 
-/* Keep the pages of a map in memory. A hint: most users may lock only little memory. */
-static inline void rc_map_lock(uint8_t *base, size_t len)
+/* Keep the pages of a map in memory until rc_map_unlock() or the end of the map. Returns 0 or an errno, and then none of
+ * them is locked: ENOMEM or EPERM if the process may not lock as much memory (RLIMIT_MEMLOCK). */
+static inline int rc_map_lock(uint8_t *base, size_t len)
 {
-    (void)mlock(base, len);
+    int rc = mlock(base, len) == 0 ? 0 : errno;
+    if (rc != 0)
+        (void)munlock(base, len); /* it may have failed after a part */
     (void)madvise(base, len, MADV_WILLNEED);
+    return rc;
+}
+
+/* The kernel may write the pages of a map out again, and give their memory to others. */
+static inline void rc_map_unlock(uint8_t *base, size_t len)
+{
+    (void)munlock(base, len);
 }
 
 /* A guard of a file map against missing pages: files/_guard.pyx. Each reader has one on its stack. */

@@ -22,7 +22,7 @@ from rocketc.cli.exit_codes import DONE, code_of
 from rocketc.cli.output import Out, command, note, progress
 from rocketc.cli.put_input import Block, lines, message_of, total_bytes, whole
 from rocketc.cli.signals import Ended, Stop
-from rocketc.config import StoreConfig
+from rocketc.config import StoreConfig, refuse_sync_master
 from rocketc.config_fields import Flush
 from rocketc.errors import ClosedError, IllegalMessageError, RocketcError, StoreFullError, StoreIOError
 from rocketc.jobs.progress import no_progress
@@ -352,7 +352,9 @@ def _settings(conf: str | None, flush: Flush | None, recovery: str | None, file_
                 made["config"] = StoreConfig.from_properties(conf)
             for warning in unused:
                 note(str(warning.message))
-        made["flush"] = StoreConfig.of(flush=flush, **made).flush
+        settings = StoreConfig.of(flush=flush, **made)
+        refuse_sync_master(settings)
+        made["flush"] = settings.flush
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except OSError as error:

@@ -155,6 +155,10 @@ def _of_engine(look: StoreSnapshot, failed: bool) -> Iterator[Measure]:
     for name, help, key in (
         ("rocketc_puts_refused_total", "Puts that raised an error", "refused"),
         ("rocketc_unqueued_records_total", "Records that no queue could take", "unqueued"),
+        ("rocketc_slow_put_lock_holds_total", "Puts that held the put lock for more than 0.5 s", "slow_holds"),
+        ("rocketc_slow_commits_total", "Commits of the transient store pool of more than 0.5 s", "slow_commits"),
+        ("rocketc_flush_disk_timeouts_total", "Puts that returned FLUSH_DISK_TIMEOUT", "flush_timeouts"),
+        ("rocketc_mlock_failures_total", "Files and buffers that could not be locked in memory", "mlock_failures"),
     ):
         yield Measure(name, "counter", "", help).add(engine[key])
     held = max(look.time - engine["appending_since"], 0) / 1000 if engine["appending_since"] else 0.0
@@ -162,6 +166,7 @@ def _of_engine(look: StoreSnapshot, failed: bool) -> Iterator[Measure]:
         ("rocketc_calls", "", "Running calls, without those that wait for messages", engine["calls"]),
         ("rocketc_waiting_readers", "", "Calls of get() that wait for a message", engine["waiting_readers"]),
         ("rocketc_append_seconds", "s", "Time that the current put has held the put lock; 0 if none", held),
+        ("rocketc_mlocked_bytes", "bytes", "Files and buffers that are locked in memory", engine["mlocked_bytes"]),
         ("rocketc_disk_full", "", "1: puts are refused until the disk has room", int(engine["disk_full"])),
         ("rocketc_failed", "", "1: the store has failed and accepts no more messages", int(failed)),
     ):

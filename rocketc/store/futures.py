@@ -42,6 +42,7 @@ class FlushedStore(Protocol):
     def flushed_position(self) -> Position | None: ...
     def wait_flushed(self, phy_offset: int, timeout: float | None = None, /) -> bool: ...
     def _wait_closed(self, timeout: float, /) -> bool: ...
+    def _timed_out(self, topic: str, size: int, end: int, /) -> None: ...
 
 
 class PutFuture(PendingPut, concurrent.futures.Future):  # type: ignore[type-arg]
@@ -112,7 +113,8 @@ class PutFuture(PendingPut, concurrent.futures.Future):  # type: ignore[type-arg
             return store.failed
         if time.monotonic_ns() <= self._until:
             raise concurrent.futures.TimeoutError(f"the message is not durable after {timeout} s")
-        mark_timed_out(put)
+        if mark_timed_out(put):
+            store._timed_out(self._topic, put.size, put.end)
         return None
 
 
@@ -182,7 +184,7 @@ class LoopWaiters:
     def __init__(self, store: FlushedStore, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
         self._loop = loop
-        self._waiting: deque[tuple[int, int, asyncio.Future[PutResult], PutResult]] = deque()
+        self._waiting: deque[tuple[int, int, asyncio.Future[PutResult], PutResult, str]] = deque()
         self._read = self._write = -1
         self._read, self._write = descriptors()
         assert store.flushed_position is not None
@@ -217,9 +219,10 @@ class LoopWaiters:
     def __del__(self) -> None:
         self._close()  # for a loop that stopped before it ran end()
 
-    def wait(self, put: PutResult, must_wait: bool) -> asyncio.Future[PutResult]:
+    def wait(self, put: PutResult, topic: str, must_wait: bool) -> asyncio.Future[PutResult]:
         """Return a future of the put; it is done when the message is durable.
 
+        topic      of the message
         must_wait  False: the future is done at once
         """
         future: asyncio.Future[PutResult] = self._loop.create_future()
@@ -228,7 +231,7 @@ class LoopWaiters:
             return future
         until = time.monotonic_ns() + self._store.config.sync_flush_timeout * 1_000_000
         until = until if self._store.background else 1 << 63  # step() flushes, and uses the store's clock
-        self._waiting.append((put.end, until, future, put))
+        self._waiting.append((put.end, until, future, put, topic))
         if len(self._waiting) == 1:
             self._loop.call_later(self._store.config.sync_flush_timeout / 1000 + 0.001, self._on_time)
             if not self._flushed.arm(put.end):
@@ -250,7 +253,7 @@ class LoopWaiters:
         """Finish the futures that are durable, have failed or took too long; request a wake-up for the next one."""
         flushed, failed = self._store.flushed_phy_offset, self._store.failed
         while self._waiting:
-            end, until, future, put = self._waiting[0]
+            end, until, future, put, topic = self._waiting[0]
             if end > flushed and failed is None and time.monotonic_ns() <= until:
                 if self._flushed.arm(end):
                     return
@@ -267,6 +270,7 @@ class LoopWaiters:
                 future.set_exception(failed)
             else:
                 mark_timed_out(put)
+                self._store._timed_out(topic, put.size, put.end)
                 future.set_result(put)
 
 

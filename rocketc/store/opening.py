@@ -10,7 +10,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rocketc.config import StoreConfig, named_sizes, refuse_unknown
+from rocketc.config import StoreConfig, named_sizes, refuse_sync_master, refuse_unknown
 from rocketc.config_fields import ConfigFields, Flush, Lock
 from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.derived._index_reader import IndexFile
@@ -78,7 +78,8 @@ def open(
     the settings name another size than a default.
     `async with rocketc.open(...)` works too: opening blocks the event loop, closing does not.
     Raises StoreLockedError if another process, or this one, has it open; StoreIOError, also if the path is a file;
-    StoreFullError; TypeError for an unknown keyword; ValueError for a clock without background=False.
+    StoreFullError; TypeError for an unknown keyword; ValueError for a clock without background=False, and for
+    broker_role="SYNC_MASTER": there is no replication that its puts could wait for.
 
     >>> import rocketc, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -107,6 +108,10 @@ def open(
     if read_only:
         there = ReadOnlyRoot(root, settings)
         return MessageStore._make(root, settings, there, *_readers(root, settings), None, waiters)
+    try:
+        refuse_sync_master(settings)
+    except ValueError as error:
+        raise ValueError(f"{root}: {error}") from None
     times = None if background else StoreClock(clock)
     make_folder(root)
     dispatcher, owner, stepper = StoreRoot.open(root, settings, times)
@@ -126,7 +131,13 @@ def open(
             clock=now_ms if times is None else times.last,
             background=background,
         )
-        alarms = Alarms(root, dispatcher)
+        alarms = Alarms(root, dispatcher, settings)
+        if settings.has_store_pool and settings.flush == "sync":
+            text = (
+                "transient_store_pool_enable with SYNC_FLUSH: each put waits until its bytes are copied from the pool "
+                "to the log file and flushed; turn one of them off"
+            )
+            _log.warning("%s: %s", root, text)
         return MessageStore._make(
             root, settings, owner, reader, lookups, dispatcher, waiters, maintenance, alarms, stepper
         )

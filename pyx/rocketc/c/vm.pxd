@@ -33,4 +33,5 @@ cdef extern from "rocketc/vm.h" nogil:
     int rc_sync_file(int fd) noexcept
     int rc_sync_folder(const char* path) noexcept
     int rc_sync_all(const char* path) noexcept
-    void rc_map_lock(uint8_t* base, size_t len) noexcept
+    int rc_map_lock(uint8_t* base, size_t len) noexcept
+    void rc_map_unlock(uint8_t* base, size_t len) noexcept

@@ -20,13 +20,23 @@ ctypedef struct Allocator:
     size_t block            # size of the blocks of zeros that are written there
     bint durable            # ... and synced
     bint warm               # prepare the whole file before it is used
-    bint lock               # files are locked in memory
+    int64_t warm_bytes      # bytes that are prepared before each sync of a file that is warmed
+    bint lock               # the file that is written to and the next one are locked in memory
+    int64_t unlocked        # all files that begin before this offset are unlocked
+    int64_t lock_failures   # attempts to lock memory that failed
+    int lock_error          # errno of the first one
+    int64_t lock_bytes      # what it was to lock
+    int64_t* news           # set to 1 if there is an event to be logged
     bint pooled             # files get a buffer
     bint fail_fast          # without a free buffer creating a file fails; if not set, it is created without a buffer
     bint stepped            # no thread: allocator_step does its work, and allocator_take creates a missing file itself
     uint8_t** buffers       # of the pool: the free ones come first
     int buffer_count
     int buffers_free
+    int64_t buffers_locked  # bytes of the pool that are locked in memory
+    int64_t waited_since    # rc_clock_ns() when an append last began to wait for a window. Guarded by the put lock
+    int64_t waited_ns       # how long it waited
+    int64_t make_ns         # test hook: added to the creation of each file
 
 cdef int allocator_init(Allocator* a, FileQueue* q) noexcept nogil
 cdef int allocator_pool(Allocator* a, int count) noexcept nogil

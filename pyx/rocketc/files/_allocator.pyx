@@ -11,8 +11,9 @@ Source: RocketMQ AllocateMappedFileService, TransientStorePool.
 from libc.errno cimport ENOBUFS, ENOMEM, ETIMEDOUT
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
+from posix.unistd cimport usleep
 
-from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
+from rocketc.c.atomic cimport rc_count_i64, rc_load_i64, rc_store_i64
 from rocketc.c.service cimport (
     pthread_cond_broadcast, pthread_cond_destroy, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock,
     pthread_mutex_unlock, rc_clock_ns, rc_cond_init, rc_cond_wait, rc_service_destroy, rc_service_init,
@@ -21,10 +22,10 @@ from rocketc.c.service cimport (
 from rocketc.c.status cimport RC_OK
 from rocketc.c.vm cimport rc_forget_cache, rc_map_lock, rc_map_own, rc_unmap
 from rocketc.files._append_file cimport (
-    FileState, RC_OS_PAGE_BYTES, file_create, file_drop, file_hold, file_new, file_prepare, file_release,
+    FileState, RC_OS_PAGE_BYTES, file_create, file_drop, file_hold, file_lock, file_new, file_prepare, file_release,
     file_shutdown, file_unlink,
 )
-from rocketc.files._file_queue cimport FileQueue, KEPT, queue_path, queue_unmap, sync_folder_of
+from rocketc.files._file_queue cimport FileQueue, KEPT, queue_path, queue_unlock, queue_unmap, sync_folder_of
 
 cdef enum:
     WINDOW_BYTES = 512 << 10    # prepared at a time; the longest that an append into it waits for
@@ -46,8 +47,19 @@ cdef int allocator_init(Allocator* a, FileQueue* q) noexcept nogil:
     return rc
 
 
+cdef void note_unlocked(Allocator* a, int rc) noexcept nogil:
+    """Count a failure to lock a file or a buffer in memory. The first one is logged: the store works without it."""
+    if a.lock_failures == 0:
+        a.lock_error = rc
+        a.lock_bytes = a.q.file_size
+        if a.news != NULL:
+            rc_store_i64(a.news, 1)
+    rc_count_i64(&a.lock_failures, 1)
+
+
 cdef int allocator_pool(Allocator* a, int count) noexcept nogil:
-    """Create a pool of `count` buffers of the file size, locked in memory, for new files. Return RC_OK or ENOMEM."""
+    """Create a pool of `count` buffers of the file size for new files, locked in memory if this process may lock as
+    much. Return RC_OK or ENOMEM."""
     cdef int rc
     a.pooled = True
     a.buffers = <uint8_t**>calloc(<size_t>count, sizeof(uint8_t*))
@@ -57,7 +69,11 @@ cdef int allocator_pool(Allocator* a, int count) noexcept nogil:
         rc = rc_map_own(<size_t>a.q.file_size, &a.buffers[a.buffer_count])
         if rc != RC_OK:
             return rc
-        rc_map_lock(a.buffers[a.buffer_count], <size_t>a.q.file_size)
+        rc = rc_map_lock(a.buffers[a.buffer_count], <size_t>a.q.file_size)
+        if rc == RC_OK:
+            a.buffers_locked += a.q.file_size
+        else:
+            note_unlocked(a, rc)
         a.buffer_count += 1
         a.buffers_free += 1
     return RC_OK
@@ -191,14 +207,47 @@ cdef int borrow(Allocator* a, FileState* f) noexcept nogil:
     return rc
 
 
+cdef void lock_map(Allocator* a, FileState* f) noexcept nogil:
+    cdef int rc = file_lock(f, &a.q.locked)
+    if rc != RC_OK:
+        note_unlocked(a, rc)
+
+
+cdef bint unlock_behind(Allocator* a) noexcept nogil:
+    """Unlock the files before the one that is written to. Return whether there were any.
+
+    So at most two files are locked: this one and the next one. If there was no room to lock this one, there may be now.
+    RocketMQ does this 6 s later, and only with warmMapedFileEnable. Source: RocketMQ CommitLog.putMessage,
+    FlushCommitLogService.unlockMappedFile.
+    """
+    cdef FileState* f
+    cdef int64_t since = a.unlocked, upto = 0
+    if not a.lock:
+        return False
+    pthread_mutex_lock(&a.mutex)
+    f = a.current
+    if f != NULL and f.start > since and file_hold(f):
+        a.unlocked = upto = f.start
+    pthread_mutex_unlock(&a.mutex)
+    if upto == 0:
+        return False
+    queue_unlock(a.q, since, upto)
+    if f.locked_in == NULL:
+        lock_map(a, f)
+    file_release(f)
+    return True
+
+
 cdef int make(Allocator* a, int64_t start, FileState** file) noexcept nogil:
     """Create and map the file that begins at start, with a durable name and its first pages prepared."""
     cdef char path[PATH_BYTES]
     cdef FileState* f
-    cdef int64_t first
+    cdef int64_t first, window, stop, slow_ns = rc_load_i64(&a.make_ns)
     cdef int rc = queue_path(a.q, start, path, PATH_BYTES)
     if rc != RC_OK:
         return rc
+    if slow_ns > 0:
+        usleep(<unsigned int>(slow_ns // 1000))
     f = file_new(path, start, <size_t>a.q.file_size)
     if f == NULL:
         return ENOMEM
@@ -215,16 +264,18 @@ cdef int make(Allocator* a, int64_t start, FileState** file) noexcept nogil:
     rc = sync_folder_of(path)
     first = a.q.file_size if a.warm else min(a.ahead, <int64_t>SYNC_WINDOW_BYTES)
     first = min(first, a.q.file_size)
-    if rc == RC_OK and f.buffer == NULL and first > 0:
-        rc = file_prepare(f, 0, first, a.block, a.durable)
-        f.ready = f.claimed = first
+    window = min(a.warm_bytes, first) if a.warm and a.durable else first
+    while rc == RC_OK and f.buffer == NULL and f.ready < first:
+        stop = min(f.ready + window, first)
+        rc = file_prepare(f, f.ready, stop, a.block, a.durable)
+        f.ready = f.claimed = stop
     if f.buffer != NULL:
         f.ready = f.claimed = <int64_t>f.size   # also once the buffer is returned: zeros would overwrite messages
     if rc != RC_OK:
         discard(a, f)
         return rc
     if a.lock:
-        rc_map_lock(f.base, f.size)
+        lock_map(a, f)
     f.wake_at = 0 if a.ahead > 0 and f.buffer == NULL else INT64_MAX
     file[0] = f
     return RC_OK
@@ -268,8 +319,11 @@ cdef void allocator_reserve(Allocator* a, FileState* f, int64_t stop) noexcept n
     Waits while a window is being prepared. The remaining pages are prepared by the write itself.
     """
     pthread_mutex_lock(&a.mutex)
-    while f.claimed > f.ready and stop > f.ready:
-        rc_cond_wait(&a.answered, &a.mutex, IDLE_NS)
+    if f.claimed > f.ready and stop > f.ready:
+        a.waited_since = rc_clock_ns()
+        while f.claimed > f.ready and stop > f.ready:
+            rc_cond_wait(&a.answered, &a.mutex, IDLE_NS)
+        a.waited_ns = rc_clock_ns() - a.waited_since
     if stop > f.ready:
         f.claimed = min((stop + RC_OS_PAGE_BYTES - 1) // RC_OS_PAGE_BYTES * RC_OS_PAGE_BYTES, <int64_t>f.size)
         rc_store_i64(&f.ready, f.claimed)
@@ -309,7 +363,7 @@ cdef bint make_wanted(Allocator* a) noexcept nogil:
 
 cdef bint allocator_step(Allocator* a) noexcept nogil:
     """Do the pending work of the thread on the caller's thread. Return whether pages or a file were prepared."""
-    cdef bint made = False
+    cdef bint made = unlock_behind(a)
     while a.ahead > 0 and go_ahead(a):
         made = True
     return make_wanted(a) or made
@@ -320,5 +374,6 @@ cdef void* run(void* argument) noexcept nogil:
     cdef bint more = False
     while not rc_service_wait(&a.service, 0 if more else IDLE_NS):
         more = a.ahead > 0 and go_ahead(a)
+        unlock_behind(a)
         make_wanted(a)
     return NULL

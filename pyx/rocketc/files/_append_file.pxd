@@ -27,6 +27,7 @@ ctypedef struct FileState:
     int64_t holds           # views and calls that use base, plus 1 for the owner until file_shutdown; -1: unmapped
     int64_t pointers        # the owner and each view; the last one frees this struct
     int64_t available       # 1 until file_shutdown
+    int64_t* locked_in      # counts the bytes of maps that are locked in memory; NULL: this map is not locked
     int lost                # errno of a failed sync that was not a flush: the kernel reports it only once
     int cut                 # 1 if a page was missing: another process cut the file short, or its disk failed
     int kind                # a FileKind
@@ -38,6 +39,8 @@ cdef FileState* file_new(const char* path, int64_t start, size_t size) noexcept 
 cdef int file_create(FileState* f) noexcept nogil
 cdef int file_map(FileState* f) noexcept nogil
 cdef void file_unmap(FileState* f) noexcept nogil
+cdef int file_lock(FileState* f, int64_t* locked_in) noexcept nogil
+cdef void file_unlock(FileState* f) noexcept nogil
 cdef bint file_hold(FileState* f) noexcept nogil
 cdef void file_release(FileState* f) noexcept nogil
 cdef void file_drop(FileState* f) noexcept nogil
@@ -64,6 +67,14 @@ cdef inline bint can_flush(int64_t upto, int64_t done, int64_t size, int64_t lea
     if least_pages <= 0 or upto == size:
         return upto > done
     return upto // RC_OS_PAGE_BYTES - done // RC_OS_PAGE_BYTES >= least_pages
+
+
+cdef inline bint can_flush_files(int64_t upto, int64_t done, int64_t file_size, int64_t least_pages) noexcept nogil:
+    """can_flush() for a row of files: always if a file is full and not done, however few of its pages are left.
+
+    upto, done  offsets; each file begins at a multiple of its size
+    """
+    return can_flush(upto, done, -1, least_pages) or (done < upto and done // file_size < upto // file_size)
 
 
 cdef class View:

@@ -24,10 +24,9 @@ from rocketc._status cimport check_file
 from rocketc.c.atomic cimport rc_add_i64, rc_hold_i64, rc_load_i64, rc_raise_i64, rc_store_i64
 from rocketc.c.status cimport RC_FILE_CUT, RC_NO_ROOM, RC_OK
 from rocketc.c.vm cimport (
-    rc_allocate, rc_allocate_range, rc_clear_from, rc_data_end, rc_free_space, rc_guard, rc_map_random, rc_map_read,
-    rc_map_write, rc_name_file, rc_new_file, rc_open_file, rc_populate, rc_sync_file, rc_sync_map, rc_unmap,
-    rc_write_at,
-    rc_write_zeros,
+    rc_allocate, rc_allocate_range, rc_clear_from, rc_data_end, rc_free_space, rc_guard, rc_map_lock, rc_map_random,
+    rc_map_read, rc_map_unlock, rc_map_write, rc_name_file, rc_new_file, rc_open_file, rc_populate, rc_sync_file,
+    rc_sync_map, rc_unmap, rc_write_at, rc_write_zeros,
 )
 from rocketc.files._guard cimport enter_writing, install, leave as guard_leave
 
@@ -98,6 +97,9 @@ cdef int file_create(FileState* f) noexcept nogil:
 
 
 cdef void file_unmap(FileState* f) noexcept nogil:
+    if f.locked_in != NULL:             # the end of the map ends the lock
+        rc_add_i64(f.locked_in, -<int64_t>f.size)
+        f.locked_in = NULL
     if f.base != NULL:
         rc_unmap(f.base, f.size)
         f.base = NULL
@@ -140,6 +142,27 @@ cdef int file_map(FileState* f) noexcept nogil:
     if rc == RC_OK and <int64_t>info.st_blocks * 512 < <int64_t>f.size // 2:
         rc_map_random(f.base, f.size)   # mostly a hole: read-ahead would fill memory with zeros
     return rc
+
+
+cdef int file_lock(FileState* f, int64_t* locked_in) noexcept nogil:
+    """Lock the map in memory, and add its size to a counter. The caller holds f, or is the only one to know it.
+
+    locked_in  must live until file_unlock(), or the end of the map
+    Returns RC_OK; or an errno, and then it is not locked.
+    """
+    cdef int rc = rc_map_lock(f.base, f.size)
+    if rc == RC_OK:
+        rc_add_i64(locked_in, <int64_t>f.size)
+        f.locked_in = locked_in
+    return rc
+
+
+cdef void file_unlock(FileState* f) noexcept nogil:
+    """Undo file_lock(). The caller holds f. One thread at a time, and not during file_lock()."""
+    if f.locked_in != NULL:
+        rc_map_unlock(f.base, f.size)
+        rc_add_i64(f.locked_in, -<int64_t>f.size)
+        f.locked_in = NULL
 
 
 cdef bint file_hold(FileState* f) noexcept nogil:

@@ -28,6 +28,7 @@ ctypedef struct FileQueue:
     int kind                # a FileKind, of new files
     rc_service* reader      # the thread that follows the queue, or NULL
     int64_t reader_asleep   # 1: it wants to be woken when there is more to read
+    int64_t locked          # bytes of the maps of its files that are locked in memory
     int64_t names           # names are not durable in this many folders: that of the files and those above it
 
 
@@ -51,6 +52,7 @@ cdef int64_t queue_bytes(FileQueue* q) noexcept nogil
 cdef int queue_add(FileQueue* q, int64_t start, FileState** file) noexcept nogil
 cdef int queue_known(FileQueue* q, const char* path, int64_t start, int64_t wrote) noexcept nogil
 cdef int queue_remove(FileQueue* q, int i) noexcept nogil
+cdef void queue_unlock(FileQueue* q, int64_t since, int64_t upto) noexcept nogil
 cdef int queue_unmap(FileQueue* q, int keep, const FileState* also) noexcept nogil
 cdef void queue_settle(FileQueue* q) noexcept nogil
 cdef int queue_hold(FileQueue* q, int64_t offset, FileState** file) noexcept nogil

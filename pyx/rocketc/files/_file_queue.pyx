@@ -16,13 +16,14 @@ from posix.types cimport off_t
 from posix.unistd cimport close as close_file
 from posix.unistd cimport pread
 
-from rocketc.c.atomic cimport rc_load_i64, rc_raise_i64, rc_store_i64
+from rocketc.c.atomic cimport rc_hold_i64, rc_load_i64, rc_raise_i64, rc_store_i64
 from rocketc.c.service cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
 from rocketc.c.status cimport RC_END, RC_FILE_CUT, RC_OK
 from rocketc.c.vm cimport rc_guard, rc_open_file, rc_sync_folder
 from rocketc.files._append_file cimport (
     FILE_READ, FILE_SPARSE, FILE_WHOLE, FileState, RC_OS_PAGE_BYTES, file_commit, file_create, file_data_end,
-    file_drop, file_flush, file_hold, file_map, file_new, file_release, file_shutdown, file_unlink, file_unmap,
+    file_drop, file_flush, file_hold, file_map, file_new, file_release, file_shutdown, file_unlink, file_unlock,
+    file_unmap,
 )
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 
@@ -43,6 +44,9 @@ cdef void queue_free(FileQueue* q) noexcept nogil:
     """Shut down the files. Files held by views stay mapped until the views are released."""
     cdef int i
     for i in range(q.count):
+        if rc_hold_i64(&q.files[i].holds) != 0:
+            file_unlock(q.files[i])     # a view may outlive q, which counts the locks
+            file_release(q.files[i])
         file_shutdown(q.files[i])
         file_drop(q.files[i])
     free(q.files)
@@ -123,18 +127,24 @@ cdef int64_t queue_start(FileQueue* q, int least) noexcept nogil:
     return start
 
 
-cdef int64_t queue_next(FileQueue* q, int64_t offset) noexcept nogil:
-    """Return the offset of the first file that begins after an offset; -1 if there is none."""
-    cdef int low = 0, high, middle
-    cdef int64_t start = -1
-    pthread_mutex_lock(&q.mutex)
-    high = q.count
+cdef int first_after(FileQueue* q, int64_t offset) noexcept nogil:
+    """Return the number of the first file that begins after an offset. The mutex is held."""
+    cdef int low = 0, high = q.count, middle
     while low < high:
         middle = (low + high) // 2
         if q.files[middle].start > offset:
             high = middle
         else:
             low = middle + 1
+    return low
+
+
+cdef int64_t queue_next(FileQueue* q, int64_t offset) noexcept nogil:
+    """Return the offset of the first file that begins after an offset; -1 if there is none."""
+    cdef int low
+    cdef int64_t start = -1
+    pthread_mutex_lock(&q.mutex)
+    low = first_after(q, offset)
     if low < q.count:
         start = q.files[low].start
     pthread_mutex_unlock(&q.mutex)
@@ -207,6 +217,37 @@ cdef int queue_remove(FileQueue* q, int i) noexcept nogil:
     pthread_mutex_unlock(&q.mutex)
     file_drop(f)
     return RC_OK
+
+
+cdef FileState* first_locked(FileQueue* q, int64_t since, int64_t upto) noexcept nogil:
+    """Hold and return the first file that begins in [since, upto) and is locked in memory, or NULL. The file may be
+    shut down."""
+    cdef FileState* f = NULL
+    cdef FileState* found = NULL
+    cdef int i
+    pthread_mutex_lock(&q.mutex)
+    for i in range(first_after(q, since - 1), q.count):
+        f = q.files[i]
+        if f.start >= upto:
+            break
+        if rc_hold_i64(&f.holds) != 0:
+            if f.locked_in != NULL:
+                found = f
+                break
+            file_release(f)
+    pthread_mutex_unlock(&q.mutex)
+    return found
+
+
+cdef void queue_unlock(FileQueue* q, int64_t since, int64_t upto) noexcept nogil:
+    """Unlock the maps of the files that begin in [since, upto). One thread at a time; it does not hold the mutex while
+    it unlocks, which takes milliseconds for a large file."""
+    cdef FileState* f = first_locked(q, since, upto)
+    while f != NULL:
+        since = f.start + 1
+        file_unlock(f)
+        file_release(f)
+        f = first_locked(q, since, upto)
 
 
 cdef int unmap(FileQueue* q, int keep, const FileState* also) noexcept nogil:

@@ -1,11 +1,34 @@
 """The commit log: where a record goes, and what is written there."""
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from rocketc.c.histogram cimport rc_histogram
 from rocketc.files._append_file cimport FileState
 from rocketc.log._log_files cimport LogFiles
 from rocketc.log._prepared_record cimport PreparedRecord
 from rocketc.log._queue_room cimport QueueRoom
+
+cdef enum AfterAppend:
+    AFTER_WAKE_FLUSH = 1        # wake the flush
+    AFTER_WAKE_COMMIT = 2       # wake the commit if there are enough pages
+    AFTER_HELD = 4              # a put has held the put lock for SLOW_HOLD_MS
+
+cdef enum:
+    SLOW_HOLD_MS = 500          # a longer hold of the put lock is counted and logged, as in RocketMQ
+    SHOWN_TOPIC_BYTES = 128
+
+# What a put that held the put lock for long was waiting for.
+cdef enum WaitedFor:
+    WAITED_WRITE = 0
+    WAITED_FILE = 1
+    WAITED_PAGES = 2
+    WAITED_COMMIT = 3
+
+ctypedef struct SlowHold:
+    int64_t ms
+    int64_t size                # bytes of the records that were to be appended
+    int waited                  # a WaitedFor
+    int topic_len
+    uint8_t topic[SHOWN_TOPIC_BYTES]    # of the first record; the beginning of a longer one
 
 cdef class CommitLog(LogFiles):
     cdef:
@@ -14,8 +37,11 @@ cdef class CommitLog(LogFiles):
         int64_t _max_body
         bint _property_crc
         bint _light             # messages also go to the queues that INNER_MULTI_DISPATCH names
-        bint _wake_flush        # each put wakes the flush
-        bint _wake_commit       # each put wakes the commit once there are enough pages
+        int64_t _after          # AfterAppend: what each put checks after its append
+        int64_t _after_always   # its bits that never change
+        int64_t _slow_since     # _in_lock_since of the hold that AFTER_HELD is for
+        int64_t slow_holds      # how many times the put lock was held for longer than SLOW_HOLD_MS
+        SlowHold _slow_hold     # the last of them. Guarded by the put lock
         int64_t appended        # records
         int64_t appended_bytes
         QueueRoom room          # for the files of new consume queues
@@ -31,7 +57,9 @@ cdef class CommitLog(LogFiles):
     cdef uint64_t _lock_queues(self, PreparedRecord* records, int n, int how) noexcept nogil
     cdef int _append_some(self, PreparedRecord* records, int n, int how, int64_t total, int* taken) noexcept nogil
     cdef int _write_record(self, FileState* f, int64_t pos, PreparedRecord* r, int64_t now) noexcept nogil
-    cdef void _wake(self, FileState* f) noexcept nogil
+    cdef void _wake(self, FileState* f, int64_t after) noexcept nogil
+    cdef void _note_hold(self, const uint8_t* topic, int64_t topic_len, int64_t size) noexcept nogil
+    cdef int64_t watch_hold(self, int64_t* since, int64_t* until_ns) noexcept nogil
     cdef void _take_lock(self) noexcept nogil
     cdef bint _take_lock_at_once(self, int64_t size) noexcept nogil
     cdef bint is_busy(self) noexcept nogil

@@ -9,12 +9,14 @@ Source: RocketMQ CommitLog.asyncPutMessage, DefaultAppendMessageCallback
 import os
 
 cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
 from posix.unistd cimport usleep
 
 from rocketc._status cimport check, check_file
-from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
+from rocketc.c.atomic cimport rc_count_i64, rc_load_i64, rc_store_i64
 from rocketc.c.crc32 cimport rc_body_crc
 from rocketc.c.histogram cimport (
     rc_histogram, rc_histogram_add, rc_histogram_below, rc_histogram_count, rc_histogram_max, rc_histogram_percentile,
@@ -25,7 +27,7 @@ from rocketc.c.layout cimport (
     RC_TOPIC_V1_MAX_BYTES, RC_TOPIC_V2_MAX_BYTES,
 )
 from rocketc.c.prefetch cimport LINE_BYTES, rc_prefetch_for_writing
-from rocketc.c.service cimport rc_clock_ms, rc_clock_ns, rc_service_wake
+from rocketc.c.service cimport pthread_mutex_lock, pthread_mutex_unlock, rc_clock_ms, rc_clock_ns, rc_service_wake
 from rocketc.c.status cimport (
     RC_BODY_TOO_LONG, RC_FAILED, RC_FILE_CUT, RC_MORE, RC_NO_FILE, RC_NO_QUEUE_ROOM, RC_OK, RC_OUT_OF_ORDER,
     RC_PAGE_CACHE_BUSY, RC_PROPERTIES_TOO_LONG, RC_RECORD_TOO_LONG, RC_TOPIC_TOO_LONG,
@@ -54,6 +56,10 @@ cdef enum:
     LEAST_POWER = 10                # shortest time of histograms(): 1 us
     MOST_POWER = 34                 # longest time: 17 s
     BUSY_NEVER_MS = 10000000        # RocketMQ: a longer hold is taken for a clock that jumped
+    MS = 1000000                    # ns
+
+# By WaitedFor.
+cdef tuple WAITED = ("the write to the log file", "the next log file", "pages to be prepared", "a commit of the pool")
 
 
 cdef inline void fetch_ahead(const uint8_t* p, int64_t size) noexcept nogil:
@@ -63,6 +69,16 @@ cdef inline void fetch_ahead(const uint8_t* p, int64_t size) noexcept nogil:
     while at < size and at < LINES_AHEAD_BYTES:
         rc_prefetch_for_writing(p + at)
         at += LINE_BYTES
+
+
+cdef int64_t bytes_of(const PreparedRecord* records, int n) noexcept nogil:
+    """Return the total size of the records that are stored, or are still to be."""
+    cdef int64_t size = 0
+    cdef int i
+    for i in range(n):
+        if records[i].status == RC_OK or records[i].status == RC_MORE:
+            size += records[i].size
+    return size
 
 
 @cython.no_gc_clear      # __dealloc__ needs the queue
@@ -82,8 +98,11 @@ cdef class CommitLog(LogFiles):
         self._max_body = config.max_message_size
         self._property_crc = config.enabled_append_prop_crc
         self._light = config.enable_lmq and config.enable_multi_dispatch
-        self._wake_flush = config.wake_flush_when_put_message and config.flush == "async"
-        self._wake_commit = config.wake_commit_when_put_message and config.transient_store_pool_enable
+        if config.wake_flush_when_put_message and config.flush == "async":
+            self._after |= AFTER_WAKE_FLUSH
+        if config.wake_commit_when_put_message and self.a.pooled:
+            self._after |= AFTER_WAKE_COMMIT
+        self._after_always = self._after
 
     def check_queue_room(self, root):
         """From now on, refuse the first record of a queue if the file system lacks room for the queue's files.
@@ -272,7 +291,7 @@ cdef class CommitLog(LogFiles):
         cdef rc_guard guard
         cdef PreparedRecord* r
         cdef FileState* f
-        cdef int64_t pos, first, room, now, size, last = 0
+        cdef int64_t pos, first, room, now, size, after, last = 0
         cdef int i = 0, k, stored = 0, rc, error = RC_OK
         while i < n and records[i].status != RC_MORE:
             i += 1
@@ -313,6 +332,9 @@ cdef class CommitLog(LogFiles):
                 rc_store_i64(&self.appended, self.appended + stored)
                 rc_store_i64(&self.last_end, f.start + pos)
                 rc_store_i64(&self.appended_bytes, self.appended_bytes + pos - first)
+        after = rc_load_i64(&self._after)
+        if after & AFTER_HELD:
+            self._note_hold(records[i].args.topic, records[i].args.topic_len, bytes_of(records + i, taken[0] - i))
         rc_store_i64(&self._in_lock_since, 0)
         self.lock.unlock()
         if rc == RC_FILE_CUT:
@@ -321,7 +343,7 @@ cdef class CommitLog(LogFiles):
             for k in range(i, taken[0]):
                 records[k].status = RC_MORE     # none of them is published
         if rc == RC_OK:
-            self._wake(f)
+            self._wake(f, after)
         else:
             refuse(records + i, n - i, rc, error)
             taken[0] = n
@@ -348,18 +370,66 @@ cdef class CommitLog(LogFiles):
         r.status = RC_OK
         return RC_OK
 
-    cdef void _wake(self, FileState* f) noexcept nogil:
-        """Wake the threads that have work to do after an append to f."""
+    cdef void _wake(self, FileState* f, int64_t after) noexcept nogil:
+        """Wake the threads that have work to do after an append to f. `after` is _after."""
         if rc_load_i64(&f.wrote) >= rc_load_i64(&f.wake_at):
             rc_store_i64(&f.wake_at, INT64_MAX)
             rc_service_wake(&self.a.service)
         if not self.fl.sync:
             queue_wake_reader(self.q)
-        if self._wake_flush:
+        if after == 0:
+            return
+        if after & AFTER_WAKE_FLUSH:
             flusher_wake(&self.fl)
-        if self._wake_commit and f.buffer != NULL:
+        if after & AFTER_WAKE_COMMIT and f.buffer != NULL:
             if can_flush(rc_load_i64(&f.wrote), rc_load_i64(&f.committed), <int64_t>f.size, self.fl.commit_least_pages):
                 rc_service_wake(&self.fl.committer)
+
+    cdef int64_t watch_hold(self, int64_t* since, int64_t* until_ns) noexcept nogil:
+        """Ask a put that has held the put lock for SLOW_HOLD_MS to note it. A put does not measure its own hold: that
+        would cost each put one more reading of the clock.
+
+        since, until_ns  what the caller, one thread, keeps between its calls: the hold it saw last, and when that
+                         becomes long; 0 at first
+        Returns the ns until the next call, at most SLOW_HOLD_MS. So no longer hold is missed.
+        """
+        cdef int64_t now = rc_clock_ns(), found = rc_load_i64(&self._in_lock_since), left
+        if found != since[0]:
+            since[0] = found
+            until_ns[0] = now + min(max(SLOW_HOLD_MS - (rc_clock_ms() - found), 0), <int64_t>SLOW_HOLD_MS) * MS
+        left = until_ns[0] - now
+        if found == 0 or left > SLOW_HOLD_MS * MS:
+            return SLOW_HOLD_MS * MS
+        if left > 0:
+            return left
+        until_ns[0] = INT64_MAX
+        rc_store_i64(&self._slow_since, found)
+        rc_store_i64(&self._after, self._after_always | AFTER_HELD)
+        return SLOW_HOLD_MS * MS
+
+    cdef void _note_hold(self, const uint8_t* topic, int64_t topic_len, int64_t size) noexcept nogil:
+        """Count this hold of the put lock if it is the one that watch_hold() found, and keep what is logged about it.
+        The lock is held."""
+        cdef SlowHold* h = &self._slow_hold
+        cdef int64_t since = rc_load_i64(&self._in_lock_since), ms = rc_clock_ms() - since, begin, longest
+        rc_store_i64(&self._after, self._after_always)
+        if since != rc_load_i64(&self._slow_since) or ms >= BUSY_NEVER_MS:
+            return                      # that one has ended, or the clock was set
+        h.ms = max(ms, <int64_t>SLOW_HOLD_MS)
+        h.size = size
+        h.topic_len = <int>min(topic_len, <int64_t>SHOWN_TOPIC_BYTES)
+        memcpy(h.topic, topic, <size_t>h.topic_len)
+        h.waited = WAITED_WRITE
+        begin = rc_clock_ns() - (h.ms + 1) * MS
+        longest = h.ms * MS // 2
+        if self._took_file_since >= begin and self._took_file_ns > longest:
+            h.waited = WAITED_FILE
+        elif self._commit_since >= begin and self._commit_ns > longest:
+            h.waited = WAITED_COMMIT
+        elif self.a.waited_since >= begin and self.a.waited_ns > longest:
+            h.waited = WAITED_PAGES
+        rc_count_i64(&self.slow_holds, 1)
+        rc_store_i64(&self.fl.news, 1)
 
     cdef void _take_lock(self) noexcept nogil:
         cdef int64_t begin
@@ -401,6 +471,11 @@ cdef class CommitLog(LogFiles):
             "flushed_bytes": rc_load_i64(&self.fl.flushed_bytes),
             "slow_flushes": rc_load_i64(&self.fl.slow),
             "commits": rc_load_i64(&self.fl.commits),
+            "slow_commits": rc_load_i64(&self.fl.slow_commits),
+            "slow_holds": rc_load_i64(&self.slow_holds),
+            "flush_timeouts": rc_load_i64(&self.fl.timeouts),
+            "mlocked_bytes": rc_load_i64(&self.q.locked) + self.a.buffers_locked,
+            "mlock_failures": rc_load_i64(&self.a.lock_failures),
             "put_time": summary(&self.put_time),
             "flush_time": summary(&self.fl.latency),
             "roll_time": summary(&self.roll_time),
@@ -415,6 +490,29 @@ cdef class CommitLog(LogFiles):
             "roll_time": spread(&self.roll_time),
             "lock_time": spread(&self.lock_time),
         }
+
+    def slow_hold(self):
+        """Return the last of the slow_holds of stats(), as (ms, bytes, topic, what it waited for)."""
+        cdef SlowHold h
+        with nogil:
+            self.lock.lock()
+            h = self._slow_hold
+            self.lock.unlock()
+        topic = PyBytes_FromStringAndSize(<const char*>h.topic, h.topic_len)
+        return h.ms, h.size, topic.decode("utf-8", "replace"), WAITED[h.waited]
+
+    def slow_commit(self):
+        """Return the last of the slow_commits of stats(), as (ns, bytes, the physical offset where they end)."""
+        cdef int64_t took, size, end
+        with nogil:
+            pthread_mutex_lock(&self.fl.committing)
+            took, size, end = self.fl.slow_commit_ns, self.fl.slow_commit_bytes, self.fl.slow_commit_end
+            pthread_mutex_unlock(&self.fl.committing)
+        return took, size, end
+
+    def lock_failure(self):
+        """Return the errno and the bytes of the first of the mlock_failures of stats(); (0, 0): there was none."""
+        return self.a.lock_error, self.a.lock_bytes
 
     @property
     def appending_since(self):
@@ -441,12 +539,18 @@ cdef class CommitLog(LogFiles):
         """Inject a fault or a delay.
 
         slow_ns    added to the duration of each flush
+        commit_ns  added to the duration of each commit of the pool
+        make_ns    added to the creation of each file
         create_ns  the longest wait for a new file
         fail       an errno: the store has failed with it
         busy_ms    pretend that a put has held the lock for this time; 0: that no put holds it
         """
         if name == "slow_ns":
             rc_store_i64(&self.fl.slow_ns, value)
+        elif name == "commit_ns":
+            rc_store_i64(&self.fl.commit_ns, value)
+        elif name == "make_ns":
+            rc_store_i64(&self.a.make_ns, value)
         elif name == "create_ns":
             rc_store_i64(&self._create_ns, value)
         elif name == "fail":

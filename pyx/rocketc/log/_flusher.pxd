@@ -42,8 +42,15 @@ ctypedef struct Flusher:
     int64_t flushed_bytes
     int64_t commits
     int64_t slow            # flushes that took longer than SLOW_NS
+    int64_t slow_commits    # commits that took longer than SLOW_NS
+    int64_t slow_commit_ns  # of the last of them: its duration, its bytes, and where they end. Guarded by `committing`
+    int64_t slow_commit_bytes
+    int64_t slow_commit_end
+    int64_t committed       # all bytes before this physical offset are committed. Guarded by `committing`
+    int64_t timeouts        # calls that returned FLUSH_DISK_TIMEOUT
     int64_t news            # 1: an event waits to be logged; the next put logs it
     int64_t slow_ns         # test hook: added to each flush
+    int64_t commit_ns       # test hook: added to each commit
     # Begin of each interval in a store without threads: ns of the store's clock
     int64_t since_flush
     int64_t since_thorough
@@ -60,6 +67,7 @@ cdef void flusher_fail(Flusher* fl, int rc, const char* path) noexcept nogil
 cdef void flusher_wake(Flusher* fl) noexcept nogil
 cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice_ns) noexcept nogil
 cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil
+cdef int flusher_commit(Flusher* fl) noexcept nogil
 cdef void flusher_note(Flusher* fl, int64_t timestamp, int64_t queued, int64_t index_timestamp) noexcept nogil
 cdef int flusher_checkpoint(Flusher* fl) noexcept nogil
 cdef void flusher_begin(Flusher* fl, int64_t now_ns) noexcept nogil

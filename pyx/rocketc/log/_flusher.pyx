@@ -20,7 +20,7 @@ from rocketc.c.service cimport (
 )
 from rocketc.c.status cimport RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
 from rocketc.files._allocator cimport allocator_return
-from rocketc.files._append_file cimport FileState, can_flush, file_release
+from rocketc.files._append_file cimport FileState, can_flush, can_flush_files, file_release
 from rocketc.files._checkpoint cimport checkpoint_write
 from rocketc.files._file_queue cimport queue_commit, queue_flush, queue_hold, queue_settle, queue_wake_reader
 from rocketc.log._positions cimport Position
@@ -129,7 +129,7 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
     cdef int rc
     if fl.failed != 0:
         return <int>fl.failed
-    if not can_flush(upto, since, -1, least_pages):
+    if not can_flush_files(upto, since, fl.q.file_size, least_pages):
         return RC_OK
     started = rc_clock_ns()
     slow_ns = rc_load_i64(&fl.slow_ns)
@@ -176,8 +176,8 @@ cdef void end(Flusher* fl) noexcept nogil:
 
 
 cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil:
-    """Flush the bytes written before the call, if they are at least least_pages pages. Return RC_OK, or the reason why
-    the store failed."""
+    """Flush the bytes written before the call, if they are at least least_pages pages or the rest of a full file.
+    Return RC_OK, or the reason why the store failed."""
     cdef int rc
     pthread_mutex_lock(&fl.mutex)
     while fl.flushing:
@@ -322,14 +322,35 @@ cdef bint is_commit_due(Flusher* fl, int64_t pages) noexcept nogil:
     return due
 
 
-cdef void commit_buffers(Flusher* fl) noexcept nogil:
-    """Write the buffers into the files, wake the readers, and start a flush."""
+cdef int flusher_commit(Flusher* fl) noexcept nogil:
+    """Write the buffers into the files, where readers see the records. Return RC_OK, or the reason why the store has
+    failed."""
+    cdef int64_t upto, started, took, slow_ns = rc_load_i64(&fl.commit_ns)
     cdef int rc
     pthread_mutex_lock(&fl.committing)
+    upto = rc_load_i64(&fl.q.wrote)
+    fl.committed = max(fl.committed, rc_load_i64(&fl.q.flushed))
+    started = rc_clock_ns()
+    if slow_ns > 0:
+        usleep(<unsigned int>(slow_ns // 1000))
     rc = queue_commit(fl.q)
+    took = rc_clock_ns() - started
+    if took > SLOW_NS:
+        fl.slow_commit_ns = took
+        fl.slow_commit_bytes = max(upto - fl.committed, 0)
+        fl.slow_commit_end = upto
+        rc_count_i64(&fl.slow_commits, 1)
+        rc_store_i64(&fl.news, 1)
+    fl.committed = max(fl.committed, upto)
     pthread_mutex_unlock(&fl.committing)
     if rc != RC_OK:
         flusher_fail(fl, rc, NULL)
+    return rc
+
+
+cdef void commit_buffers(Flusher* fl) noexcept nogil:
+    """Write the buffers into the files, wake the readers, and start a flush."""
+    flusher_commit(fl)
     rc_count_i64(&fl.commits, 1)
     queue_wake_reader(fl.q)
     flusher_wake(fl)

@@ -1,13 +1,13 @@
 # cython: language_level=3
 """Watch the lock file of an open store and the folders of its log: if one is gone, another process may write them.
 
-A thread checks them twice a second. It does not run Python.
+A thread checks them twice a second. It also looks for puts that hold the put lock for long. It does not run Python.
 """
 import os
 
 from libc.errno cimport ENOENT, ENOMEM, ENOTDIR
 from libc.errno cimport errno as c_errno
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from posix.stat cimport lstat, stat, struct_stat
 from posix.types cimport pid_t
@@ -16,7 +16,7 @@ from posix.unistd cimport getpid
 from rocketc._status cimport check
 from rocketc.c.atomic cimport rc_load_i64
 from rocketc.c.service cimport (
-    rc_service, rc_service_destroy, rc_service_init, rc_service_start, rc_service_stop, rc_service_wait,
+    rc_clock_ns, rc_service, rc_service_destroy, rc_service_init, rc_service_start, rc_service_stop, rc_service_wait,
 )
 from rocketc.c.status cimport RC_LOCK_LOST, RC_OK
 from rocketc.log._commit_log cimport CommitLog
@@ -105,6 +105,15 @@ cdef void look_at_all(LockWatch w) noexcept nogil:
 
 
 cdef void* run(void* argument) noexcept nogil:
-    while not rc_service_wait(&(<LockWatch>argument)._service, INTERVAL_NS):
-        look_at_all(<LockWatch>argument)
+    watch(<LockWatch>argument)
     return NULL
+
+
+cdef void watch(LockWatch w) noexcept nogil:
+    cdef int64_t next_look = rc_clock_ns() + INTERVAL_NS, since = 0, until_ns = 0, pause = INTERVAL_NS, now
+    while not rc_service_wait(&w._service, pause):
+        now = rc_clock_ns()
+        if now >= next_look:
+            look_at_all(w)
+            next_look = now + INTERVAL_NS
+        pause = min(w._log.watch_hold(&since, &until_ns), max(next_look - now, <int64_t>0))

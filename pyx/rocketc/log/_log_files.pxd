@@ -26,6 +26,9 @@ cdef class LogFiles:
         int64_t _create_ns      # longest wait for the next file
         int64_t last_end        # physical offset of the end of the last record
         int64_t rolls
+        # The last wait under the put lock, which guards them: rc_clock_ns() of its begin, and its length
+        int64_t _took_file_since, _took_file_ns     # for the next file
+        int64_t _commit_since, _commit_ns           # for a commit of the pool, before a file without a buffer
         rc_histogram roll_time
     cdef readonly:
         MappedFileQueue queue

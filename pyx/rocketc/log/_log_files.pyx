@@ -8,7 +8,7 @@ import os
 
 cimport cython
 from libc.errno cimport ENAMETOOLONG
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 from libc.string cimport memset, strcpy, strlen
 from posix.unistd cimport usleep
 
@@ -16,7 +16,7 @@ from rocketc._status cimport check, check_file
 from rocketc.c.atomic cimport rc_add_i64, rc_load_i64, rc_store_i64
 from rocketc.c.histogram cimport rc_histogram_add
 from rocketc.c.layout cimport RC_BLANK_BYTES
-from rocketc.c.service cimport pthread_mutex_lock, pthread_mutex_unlock, rc_clock_ns
+from rocketc.c.service cimport rc_clock_ns
 from rocketc.c.status cimport RC_CLOSED, RC_FAILED, RC_FILE_CUT, RC_NO_FILE, RC_OK, RC_OUT_OF_ORDER
 from rocketc.c.vm cimport rc_guard
 from rocketc.files._allocator cimport (
@@ -24,17 +24,17 @@ from rocketc.files._allocator cimport (
     allocator_return, allocator_start, allocator_step, allocator_stop, allocator_take,
 )
 from rocketc.files._append_file cimport (
-    FileState, file_drop, file_fill, file_free_rest, file_map, file_shutdown,
+    FileState, RC_OS_PAGE_BYTES, file_drop, file_fill, file_free_rest, file_map, file_shutdown,
 )
 from rocketc.files._file_queue cimport (
-    queue_at, queue_commit, queue_last, queue_push, queue_remove, queue_wake_reader, sync_folder_of,
+    queue_at, queue_last, queue_push, queue_remove, queue_unlock, queue_wake_reader, sync_folder_of,
 )
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
 from rocketc.format._record cimport encode_blank
 from rocketc.log._flusher cimport (
-    flusher_begin, flusher_checkpoint, flusher_destroy, flusher_fail, flusher_init, flusher_start, flusher_step,
-    flusher_stop,
+    flusher_begin, flusher_checkpoint, flusher_commit, flusher_destroy, flusher_fail, flusher_init, flusher_start,
+    flusher_step, flusher_stop,
 )
 from rocketc.log._positions cimport Position
 from rocketc.log._put_locks cimport PutMessageLock
@@ -75,7 +75,9 @@ cdef class LogFiles:
             self.a.block = SYNC_BLOCK_BYTES
         self.a.durable = config.flush == "sync"
         self.a.warm = config.warm_maped_file_enable
+        self.a.warm_bytes = config.flush_least_pages_when_warm_maped_file * RC_OS_PAGE_BYTES
         self.a.lock = config.lock_files_in_memory or config.warm_maped_file_enable
+        self.a.news = &self.fl.news
         self.a.stepped = not background
         self.a.fail_fast = config.fast_fail_if_no_buffer_in_store_pool
         self.fl.sync = config.flush == "sync"
@@ -86,7 +88,7 @@ cdef class LogFiles:
         self.fl.commit_interval_ns = config.commit_interval_commit_log * 1_000_000
         self.fl.commit_thorough_ns = config.commit_commit_log_thorough_interval * 1_000_000
         self.fl.commit_least_pages = config.commit_commit_log_least_pages
-        if config.transient_store_pool_enable:
+        if config.has_store_pool:
             check(allocator_pool(&self.a, config.transient_store_pool_size))
             self.fl.allocator = &self.a
 
@@ -209,9 +211,11 @@ cdef class LogFiles:
                 self._stamped = f.start + <int64_t>f.size
 
     cdef void _release_files(self) noexcept nogil:
-        """Return the pool's buffers and unmap the files without views. No thread may use them any more."""
+        """Return the pool's buffers, unlock the files, and unmap those without views. No thread may use them any
+        more."""
         cdef FileState* f
         cdef int i
+        queue_unlock(self.q, 0, INT64_MAX)      # views may keep the maps
         for i in range(self.q.count):
             f = self.q.files[i]
             if f.buffer != NULL:
@@ -260,6 +264,8 @@ cdef class LogFiles:
         cdef int64_t begin = rc_clock_ns()
         cdef int rc
         rc = allocator_take(&self.a, start, rc_load_i64(&self._create_ns), &f)
+        self._took_file_since = begin
+        self._took_file_ns = rc_clock_ns() - begin
         if rc != RC_OK:
             error[0] = rc
             return RC_NO_FILE
@@ -310,20 +316,18 @@ cdef class LogFiles:
 
         So neither readers nor a recovery see a gap when the pool has run out of buffers.
         """
-        return RC_OK if f.buffer != NULL else self.commit()
+        cdef int rc
+        if f.buffer != NULL or not self.a.pooled:
+            return RC_OK
+        self._commit_since = rc_clock_ns()
+        rc = self.commit()
+        self._commit_ns = rc_clock_ns() - self._commit_since
+        return rc
 
     cdef int commit(self) noexcept nogil:
         """Write the pool's buffers into the files, where readers see the records. Return RC_OK, or the reason why the
         store has failed."""
-        cdef int rc
-        if not self.a.pooled:
-            return RC_OK
-        pthread_mutex_lock(&self.fl.committing)
-        rc = queue_commit(self.q)
-        pthread_mutex_unlock(&self.fl.committing)
-        if rc != RC_OK:
-            flusher_fail(&self.fl, rc, NULL)
-        return rc
+        return flusher_commit(&self.fl) if self.a.pooled else RC_OK
 
     cdef int _blank(self) noexcept nogil:
         """Fill the rest of the last file with a blank record. Clear it in the pool, so that no old bytes are stored."""

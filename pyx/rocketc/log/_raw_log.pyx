@@ -34,7 +34,7 @@ from rocketc.files._file_queue cimport FileQueue, queue_hold
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.format._queue_units cimport has_light_queues, is_light
 from rocketc.format._record cimport CRC_FULL, Record, crc32, parse_record, verify_record
-from rocketc.log._commit_log cimport CommitLog
+from rocketc.log._commit_log cimport AFTER_HELD, CommitLog
 from rocketc.log._flusher cimport flusher_fail, flusher_wake
 from rocketc.log._queue_offsets cimport QueueSlot, cq_hash, offsets_taken
 
@@ -431,12 +431,13 @@ cdef int append_run(CommitLog log, RawRun* run, const uint8_t* data) noexcept no
 
 
 cdef int append_runs(
-    CommitLog log, RawBlock* b, int64_t phy_offset, const uint8_t* data, RawAppended* out,
+    CommitLog log, RawBlock* b, int64_t phy_offset, const uint8_t* data, int64_t size, RawAppended* out,
 ) noexcept nogil:
     """Append the runs of a block under one hold of the put lock, with its queues locked. Returns as raw_append()."""
     cdef RawRun* run
     cdef RawQueue* q
     cdef FileState* f
+    cdef int64_t after
     cdef int i = 0, queue = 0, rc
     log._take_lock()
     rc_store_i64(&log._in_lock_since, rc_clock_ms())
@@ -461,13 +462,17 @@ cdef int append_runs(
                 queue += 1
             i += 1
     f = log._last
+    after = rc_load_i64(&log._after)
+    if after & AFTER_HELD:
+        q = b.queues                    # NULL: there are only blank records
+        log._note_hold(q.topic if q != NULL else data, q.topic_len if q != NULL else 0, size)
     rc_store_i64(&log._in_lock_since, 0)
     log.lock.unlock()
     if rc == RC_FILE_CUT:
         flusher_fail(&log.fl, rc, f.path)
         rc = RC_FAILED
     if out.end > phy_offset:
-        log._wake(f)
+        log._wake(f, after)
         if log.fl.sync:
             flusher_wake(&log.fl)
     return rc
@@ -512,7 +517,7 @@ cdef int raw_append(
     if rc == RC_OK and block.run_count > 0:
         rc = lock_queues(log, &block)
         if rc == RC_OK:
-            rc = append_runs(log, &block, phy_offset, data, out)
+            rc = append_runs(log, &block, phy_offset, data, size, out)
             log.offsets.unlock_stripes(log.offsets.all_stripes())
     free(block.runs)
     free(block.queues)

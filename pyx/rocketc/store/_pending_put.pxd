@@ -9,6 +9,7 @@ cdef class PendingPut:
         CommitLog _log
         readonly object _store
         readonly PutResult _put
+        readonly str _topic
         readonly long long _until   # ns of the monotonic clock; 0: result() does not wait
 
-cdef PendingPut new_pending_put(type kind, object store, CommitLog log, PutResult put, int64_t until)
+cdef PendingPut new_pending_put(type kind, object store, CommitLog log, PutResult put, str topic, int64_t until)

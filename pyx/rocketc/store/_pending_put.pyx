@@ -15,6 +15,7 @@ cdef class PendingPut:
     """The base class of PutFuture. It is fast in the most common case: result() is called when the put is durable.
 
     _put     the PutResult
+    _topic   of the message
     _until   end of the wait for the flush, ns of the monotonic clock; 0: result() does not wait
     _waited  method of the derived class: waits for the result, as result() does
     """
@@ -29,7 +30,7 @@ cdef class PendingPut:
         return self._waited(timeout)
 
 
-cdef PendingPut new_pending_put(type kind, object store, CommitLog log, PutResult put, int64_t until):
+cdef PendingPut new_pending_put(type kind, object store, CommitLog log, PutResult put, str topic, int64_t until):
     """Return a new instance of `kind`, which is PendingPut or a subclass, without calling its __init__().
 
     log  the commit log of the store
@@ -39,10 +40,17 @@ cdef PendingPut new_pending_put(type kind, object store, CommitLog log, PutResul
     p._store = store
     p._log = log
     p._put = put
+    p._topic = topic
     p._until = until
     return p
 
 
 def mark_timed_out(PutResult put not None):
-    """Set the status of a put to FLUSH_DISK_TIMEOUT: it is stored, but was not known to be durable in time."""
+    """Set the status of a put to FLUSH_DISK_TIMEOUT: it is stored, but was not known to be durable in time.
+
+    Returns False if it had this status.
+    """
+    if put.status is FLUSH_DISK_TIMEOUT:
+        return False
     put.status = FLUSH_DISK_TIMEOUT
+    return True

@@ -49,6 +49,7 @@ cdef class Putting:
     cdef int _enter_reading(self) except -1
     cdef bint _is_inside(self) noexcept
     cdef int _report_news(self) except -1
+    cdef int _note_timeout(self, const PreparedRecord* records, int n) except -1
     cdef void _leave(self) noexcept
     cdef PutResult _put(
         self, str topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,

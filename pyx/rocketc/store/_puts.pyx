@@ -163,7 +163,7 @@ cdef class Putting:
             reconsume_times, prepared_transaction_offset, wait_store_ok, False,
         )
         cdef int64_t until = rc_clock_ns() + self._timeout_ns if self._sync and wait_store_ok else 0
-        return new_pending_put(self._future, self, self.log, r, until)
+        return new_pending_put(self._future, self, self.log, r, topic, until)
 
     def aput(
         self, str topic not None, body, *, tags=None, keys=None, properties=None, queue_id=0, flag=0, sys_flag=0,
@@ -194,7 +194,7 @@ cdef class Putting:
                 topic, body, tags, keys, properties, queue_id, flag, sys_flag, born_timestamp, born_host, store_host,
                 reconsume_times, prepared_transaction_offset, wait_store_ok, False,
             )
-            return waiters.wait(r, self._sync and wait_store_ok)
+            return waiters.wait(r, topic, self._sync and wait_store_ok)
         finally:
             self._leave()
 
@@ -461,7 +461,9 @@ cdef class Putting:
             if rc == RC_OK and wait and self._sync:
                 if self._wait(records[n - 1].end, rc_clock_ns() + self._timeout_ns) is not PUT_OK:
                     rc = RC_FLUSH_TIMEOUT
-        if rc != RC_OK and rc != RC_FLUSH_TIMEOUT:
+        if rc == RC_FLUSH_TIMEOUT:
+            self._note_timeout(records, n)
+        elif rc != RC_OK:
             rc_count_i64(&self._refused, 1)
         return rc
 
@@ -647,6 +649,26 @@ cdef class Putting:
             rc_store_i64(&self.log.fl.news, 0)
             self._report(self.failed)
         return 0
+
+    cdef int _note_timeout(self, const PreparedRecord* records, int n) except -1:
+        """Count and report a call that returns FLUSH_DISK_TIMEOUT."""
+        cdef int64_t size = 0
+        cdef int i
+        for i in range(n):
+            size += records[i].size
+        topic = records.args.topic[:records.args.topic_len].decode("utf-8", "replace")
+        self._timed_out(topic, size, records[n - 1].end)
+        return 0
+
+    def _timed_out(self, str topic not None, int64_t size, int64_t end):
+        """Count and report a put that returns FLUSH_DISK_TIMEOUT. Futures call it too.
+
+        topic, size, end  of its messages: the first topic, bytes, the physical offset where they end
+        """
+        rc_add_i64(&self.log.fl.timeouts, 1)
+        flushed = rc_load_i64(&self.log.q.flushed)
+        behind = max(rc_load_i64(&self.log.q.wrote) - flushed, 0)
+        self._report.timed_out(topic, size, end, behind)
 
     cdef bint _is_inside(self) noexcept:
         """Return True if this thread is already in a call of the store; for calls from a signal handler."""

@@ -692,8 +692,9 @@ cdef class MessageStore(RawAccess):
         """Return counters and durations since the store was opened, as a dict; empty for a read-only store.
 
         Durations are dicts in ns: {"count", "p50", "p99", "p999", "max", "sum"}. They are of every 16th put, each
-        flush, each roll to a new file, and each wait for the put lock. `calls` and `waiting_readers` are current
-        values. rocketc.metrics has these numbers, and more, for monitoring.
+        flush, each roll to a new file, and each wait for the put lock. `calls`, `waiting_readers` and `mlocked_bytes`
+        are current values. What took more than 0.5 s is counted in `slow_flushes`, `slow_commits` (of the transient
+        store pool) and `slow_holds` (of the put lock). rocketc.metrics has these numbers, and more, for monitoring.
 
         >>> import rocketc, tempfile
         >>> with rocketc.open(tempfile.mkdtemp(), flush="sync", mapped_file_size_commit_log=1 << 20) as store:

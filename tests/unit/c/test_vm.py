@@ -123,11 +123,13 @@ def test_a_map_for_writing_reaches_the_file(tmp_path):
     assert ctypes.string_at(base.value + PAGE, 5) == b"first"
     assert native.rc_sync_map(base, PAGE + 3, PAGE + 5) == 0
     assert native.rc_sync_map(base, PAGE, PAGE) == 0
-    native.rc_map_lock(base, 4 * PAGE)
+    assert native.rc_map_lock(base, 4 * PAGE) == 0
+    native.rc_map_unlock(base, 4 * PAGE)
     assert native.rc_sync_file(fd) == 0
     assert path.read_bytes()[PAGE : PAGE + 5] == b"first"
     assert native.rc_unmap(base, 4 * PAGE) == 0
     assert native.rc_sync_map(base, 0, PAGE) == errno.ENOMEM
+    assert native.rc_map_lock(base, PAGE) == errno.ENOMEM
     os.close(fd)
     assert native.rc_map_write(-1, PAGE, ctypes.byref(base)) == errno.EBADF
     assert native.rc_sync_file(-1) == errno.EBADF

@@ -428,6 +428,20 @@ def test_topics_that_brokers_accept(call, tmp_path):
 
 
 # ---------------------------------------------------------------- broker.conf, places
+def test_a_broker_conf_of_a_sync_master(call, tmp_path, run):
+    """put is refused: nothing would wait for the replica. Commands that only read take the file."""
+    (tmp_path / "broker.conf").write_text("brokerRole=SYNC_MASTER\n")
+    code, _, err = call("s", "-t", "t", "--conf", "broker.conf", stdin=b"x\n")
+    assert code == 2
+    assert "broker_role is SYNC_MASTER" in err and "use ASYNC_MASTER" in err
+    assert not (tmp_path / "s").exists()
+    assert call("s", "-t", "t", stdin=b"x\n")[0] == 0
+    for command in ("top -n 0.1 --once", "clean --dry-run", "rebuild"):
+        name, *options = command.split()
+        code, _, err = run(name, tmp_path / "s", *options, "--conf", tmp_path / "broker.conf")
+        assert (code, err) == (0, ""), (name, err)
+
+
 def test_broker_conf(call, tmp_path):
     conf = (
         "flushDiskType=SYNC_FLUSH\nmappedFileSizeCommitLog=65536\nbrokerIP1=10.1.2.3\nlistenPort=99\nhaListenPort=9\n"

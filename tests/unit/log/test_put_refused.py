@@ -1,11 +1,13 @@
 """What put, put_batch and put_many refuse: limits, each status of a put, wrong arguments."""
 
+import io
 import re
 
 import pytest
 from support.put_checks import records, refused
 
 import rocketc
+from rocketc import StoreConfig
 from rocketc.status import PutStatus
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -153,6 +155,24 @@ def test_a_slave_refuses_messages(open_store, tmp_path):
     refused(PutStatus.SERVICE_NOT_AVAILABLE, store.put, "t", b"")
     refused(PutStatus.SERVICE_NOT_AVAILABLE, store.put_batch, "t", [(0, b"", None)])
     assert store.max_phy_offset == 0
+
+
+def test_a_sync_master_is_refused(tmp_path):
+    """Its puts would have to wait for a replica. Nothing is created; what only reads takes the setting."""
+    for config in (
+        StoreConfig(broker_role="SYNC_MASTER"),
+        StoreConfig.from_properties(io.StringIO("brokerRole = SYNC_MASTER")),
+    ):
+        with pytest.raises(ValueError, match=r"broker_role is SYNC_MASTER, .*replication.*; use ASYNC_MASTER") as told:
+            rocketc.open(tmp_path / "store", config=config)
+        assert str(told.value).startswith(f"{tmp_path}/store: ")
+        with pytest.raises(ValueError, match="use ASYNC_MASTER"):
+            rocketc.Queue(tmp_path / "store", config=config)
+        assert not (tmp_path / "store").exists()
+    with rocketc.open(tmp_path / "there", mapped_file_size_commit_log=1 << 16) as store:
+        store.put("t", b"hello")
+    with rocketc.open(tmp_path / "there", read_only=True, config=config) as store:
+        assert [m.body for m in store.get("t")] == [b"hello"]
 
 
 def test_a_file_that_is_not_created_in_time(open_store):

@@ -1,5 +1,6 @@
 """The transient store pool: RocketMQ's TransientStorePool."""
 
+import logging
 import os
 import shutil
 import subprocess
@@ -122,6 +123,36 @@ def test_sync_mode(pooled):
         r = store.put("t", b"%03d" % n + bytes(500))
         assert store.flushed_phy_offset == r.end
     assert [m["storedBody"][:3] for m in oracle.records(log(store))] == [b"%03d" % n for n in range(200)]
+
+
+def test_sync_mode_is_one_warning(pooled, caplog):
+    """Allowed as in RocketMQ 5: a put waits for the commit and the flush, so the pool does not make it faster."""
+    with caplog.at_level(logging.WARNING, "rocketc.store"):
+        store = pooled(flush="sync")
+        store.put_many("t", [b"x"] * 10)
+        assert [r.getMessage() for r in caplog.records] == [
+            f"{store.path}: transient_store_pool_enable with SYNC_FLUSH: each put waits until its bytes are copied "
+            "from the pool to the log file and flushed; turn one of them off"
+        ]
+        caplog.clear()
+        store.close()
+        pooled(flush="sync", broker_role="SLAVE").close()
+        pooled().close()
+        assert caplog.records == []
+
+
+def test_a_slave_does_not_use_the_pool(pooled, open_store, tmp_path):
+    """RocketMQ isTransientStorePoolEnable(): other processes see what a slave got, without a commit."""
+    master = open_store(tmp_path / "master", mapped_file_size_commit_log=SIZE)
+    master.put_many("t", [bytes(1000)] * 30)
+    slave = pooled(broker_role="SLAVE")
+    at = 0
+    while block := master.read_raw(at):
+        slave.append_raw(at, block)
+        at += len(block)
+    assert len(oracle.records(log(slave))) == 30
+    stats = slave.stats()
+    assert stats["commits"] == stats["mlocked_bytes"] == 0
 
 
 def test_buffers_are_returned(pooled):

@@ -263,6 +263,52 @@ def test_a_put_that_wakes_the_flush_is_flushed_by_the_next_step(tmp_path, times)
         assert store.flushed_phy_offset == end
 
 
+@pytest.mark.parametrize("mode", ["async", "pool"])
+def test_a_full_file_is_flushed_however_few_of_its_pages_are_left(tmp_path, times, mode):
+    """isAbleToFlush. The rule of the least pages is for the file that is written to."""
+    with open_stepped(
+        tmp_path, times, **MODES[mode], flush_commit_log_least_pages=3, flush_commit_log_thorough_interval=HOUR
+    ) as store:
+        first = store.put("orders", bytes(13_000)).end
+        times.now += 500
+        store.step()
+        assert store.flushed_phy_offset == first
+        store.put("orders", bytes(1000))  # in the last page of the file
+        times.now += 500
+        store.step()
+        assert store.flushed_phy_offset == first
+        end = store.put("orders", bytes(3000)).end  # begins the next file
+        assert end - first < 3 * 4096
+        times.now += 500
+        store.step()
+        assert store.flushed_phy_offset == end
+        store.put("orders", bytes(5000))
+        times.now += 500
+        store.step()
+        assert store.flushed_phy_offset == end
+        assert store.stats()["flushes"] == 2
+
+
+def test_a_file_that_ends_with_its_last_record_is_full(tmp_path, times):
+    """... also before the next file begins."""
+    with open_stepped(
+        tmp_path, times, flush_commit_log_least_pages=100, flush_commit_log_thorough_interval=HOUR
+    ) as store:
+        store.put("orders", bytes(10_000))
+        times.now += 500
+        store.step()
+        assert store.flushed_phy_offset == 0
+        with open_stepped(tmp_path / "other", times) as other:
+            other.put("orders", bytes(10_000))
+            other.put("orders", bytes(10_000))
+            block = other.read_raw(store.max_phy_offset)  # a blank record
+        store.append_raw(store.max_phy_offset, block)
+        assert store.max_phy_offset == FILE
+        times.now += 500
+        store.step()
+        assert store.flushed_phy_offset == FILE
+
+
 def test_the_pool_is_committed_by_the_clock(tmp_path, times):
     with open_stepped(
         tmp_path, times, wake_commit_when_put_message=False, **MODES["pool"], flush_interval_commit_log=300
