@@ -7,10 +7,10 @@ from rocketc.log._log_files cimport LogFiles
 from rocketc.log._prepared_record cimport PreparedRecord
 from rocketc.log._queue_room cimport QueueRoom
 
-cdef enum AfterAppend:
-    AFTER_WAKE_FLUSH = 1        # wake the flush
-    AFTER_WAKE_COMMIT = 2       # wake the commit if there are enough pages
-    AFTER_HELD = 4              # a put has held the put lock for SLOW_HOLD_MS
+# Threads that each put wakes, besides the allocator and the dispatcher: bits.
+cdef enum Wakes:
+    WAKE_FLUSH = 1
+    WAKE_COMMIT = 2             # once there are enough pages
 
 cdef enum:
     SLOW_HOLD_MS = 500          # a longer hold of the put lock is counted and logged, as in RocketMQ
@@ -37,9 +37,9 @@ cdef class CommitLog(LogFiles):
         int64_t _max_body
         bint _property_crc
         bint _light             # messages also go to the queues that INNER_MULTI_DISPATCH names
-        int64_t _after          # AfterAppend: what each put checks after its append
-        int64_t _after_always   # its bits that never change
-        int64_t _slow_since     # _in_lock_since of the hold that AFTER_HELD is for
+        int _wakes              # bits of Wakes; never changed
+        int64_t _is_held_long   # 1: a put has held the put lock for SLOW_HOLD_MS, and is asked to note it
+        int64_t _slow_since     # its _in_lock_since
         int64_t slow_holds      # how many times the put lock was held for longer than SLOW_HOLD_MS
         SlowHold _slow_hold     # the last of them. Guarded by the put lock
         int64_t appended        # records
@@ -57,7 +57,7 @@ cdef class CommitLog(LogFiles):
     cdef uint64_t _lock_queues(self, PreparedRecord* records, int n, int how) noexcept nogil
     cdef int _append_some(self, PreparedRecord* records, int n, int how, int64_t total, int* taken) noexcept nogil
     cdef int _write_record(self, FileState* f, int64_t pos, PreparedRecord* r, int64_t now) noexcept nogil
-    cdef void _wake(self, FileState* f, int64_t after) noexcept nogil
+    cdef void _wake(self, FileState* f) noexcept nogil
     cdef void _note_hold(self, const uint8_t* topic, int64_t topic_len, int64_t size) noexcept nogil
     cdef int64_t watch_hold(self, int64_t* since, int64_t* until_ns) noexcept nogil
     cdef void _take_lock(self) noexcept nogil

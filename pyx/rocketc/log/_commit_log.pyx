@@ -99,10 +99,9 @@ cdef class CommitLog(LogFiles):
         self._property_crc = config.enabled_append_prop_crc
         self._light = config.enable_lmq and config.enable_multi_dispatch
         if config.wake_flush_when_put_message and config.flush == "async":
-            self._after |= AFTER_WAKE_FLUSH
+            self._wakes |= WAKE_FLUSH
         if config.wake_commit_when_put_message and self.a.pooled:
-            self._after |= AFTER_WAKE_COMMIT
-        self._after_always = self._after
+            self._wakes |= WAKE_COMMIT
 
     def check_queue_room(self, root):
         """From now on, refuse the first record of a queue if the file system lacks room for the queue's files.
@@ -291,7 +290,7 @@ cdef class CommitLog(LogFiles):
         cdef rc_guard guard
         cdef PreparedRecord* r
         cdef FileState* f
-        cdef int64_t pos, first, room, now, size, after, last = 0
+        cdef int64_t pos, first, room, now, size, last = 0
         cdef int i = 0, k, stored = 0, rc, error = RC_OK
         while i < n and records[i].status != RC_MORE:
             i += 1
@@ -332,8 +331,7 @@ cdef class CommitLog(LogFiles):
                 rc_store_i64(&self.appended, self.appended + stored)
                 rc_store_i64(&self.last_end, f.start + pos)
                 rc_store_i64(&self.appended_bytes, self.appended_bytes + pos - first)
-        after = rc_load_i64(&self._after)
-        if after & AFTER_HELD:
+        if rc_load_i64(&self._is_held_long) != 0:
             self._note_hold(records[i].args.topic, records[i].args.topic_len, bytes_of(records + i, taken[0] - i))
         rc_store_i64(&self._in_lock_since, 0)
         self.lock.unlock()
@@ -343,7 +341,7 @@ cdef class CommitLog(LogFiles):
             for k in range(i, taken[0]):
                 records[k].status = RC_MORE     # none of them is published
         if rc == RC_OK:
-            self._wake(f, after)
+            self._wake(f)
         else:
             refuse(records + i, n - i, rc, error)
             taken[0] = n
@@ -370,18 +368,18 @@ cdef class CommitLog(LogFiles):
         r.status = RC_OK
         return RC_OK
 
-    cdef void _wake(self, FileState* f, int64_t after) noexcept nogil:
-        """Wake the threads that have work to do after an append to f. `after` is _after."""
+    cdef void _wake(self, FileState* f) noexcept nogil:
+        """Wake the threads that have work to do after an append to f."""
         if rc_load_i64(&f.wrote) >= rc_load_i64(&f.wake_at):
             rc_store_i64(&f.wake_at, INT64_MAX)
             rc_service_wake(&self.a.service)
         if not self.fl.sync:
             queue_wake_reader(self.q)
-        if after == 0:
+        if self._wakes == 0:
             return
-        if after & AFTER_WAKE_FLUSH:
+        if self._wakes & WAKE_FLUSH:
             flusher_wake(&self.fl)
-        if after & AFTER_WAKE_COMMIT and f.buffer != NULL:
+        if self._wakes & WAKE_COMMIT and f.buffer != NULL:
             if can_flush(rc_load_i64(&f.wrote), rc_load_i64(&f.committed), <int64_t>f.size, self.fl.commit_least_pages):
                 rc_service_wake(&self.fl.committer)
 
@@ -404,7 +402,7 @@ cdef class CommitLog(LogFiles):
             return left
         until_ns[0] = INT64_MAX
         rc_store_i64(&self._slow_since, found)
-        rc_store_i64(&self._after, self._after_always | AFTER_HELD)
+        rc_store_i64(&self._is_held_long, 1)
         return SLOW_HOLD_MS * MS
 
     cdef void _note_hold(self, const uint8_t* topic, int64_t topic_len, int64_t size) noexcept nogil:
@@ -412,7 +410,7 @@ cdef class CommitLog(LogFiles):
         The lock is held."""
         cdef SlowHold* h = &self._slow_hold
         cdef int64_t since = rc_load_i64(&self._in_lock_since), ms = rc_clock_ms() - since, begin, longest
-        rc_store_i64(&self._after, self._after_always)
+        rc_store_i64(&self._is_held_long, 0)
         if since != rc_load_i64(&self._slow_since) or ms >= BUSY_NEVER_MS:
             return                      # that one has ended, or the clock was set
         h.ms = max(ms, <int64_t>SLOW_HOLD_MS)

@@ -34,7 +34,7 @@ from rocketc.files._file_queue cimport FileQueue, queue_hold
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.format._queue_units cimport has_light_queues, is_light
 from rocketc.format._record cimport CRC_FULL, Record, crc32, parse_record, verify_record
-from rocketc.log._commit_log cimport AFTER_HELD, CommitLog
+from rocketc.log._commit_log cimport CommitLog
 from rocketc.log._flusher cimport flusher_fail, flusher_wake
 from rocketc.log._queue_offsets cimport QueueSlot, cq_hash, offsets_taken
 
@@ -437,7 +437,6 @@ cdef int append_runs(
     cdef RawRun* run
     cdef RawQueue* q
     cdef FileState* f
-    cdef int64_t after
     cdef int i = 0, queue = 0, rc
     log._take_lock()
     rc_store_i64(&log._in_lock_since, rc_clock_ms())
@@ -462,8 +461,7 @@ cdef int append_runs(
                 queue += 1
             i += 1
     f = log._last
-    after = rc_load_i64(&log._after)
-    if after & AFTER_HELD:
+    if rc_load_i64(&log._is_held_long) != 0:
         q = b.queues                    # NULL: there are only blank records
         log._note_hold(q.topic if q != NULL else data, q.topic_len if q != NULL else 0, size)
     rc_store_i64(&log._in_lock_since, 0)
@@ -472,7 +470,7 @@ cdef int append_runs(
         flusher_fail(&log.fl, rc, f.path)
         rc = RC_FAILED
     if out.end > phy_offset:
-        log._wake(f, after)
+        log._wake(f)
         if log.fl.sync:
             flusher_wake(&log.fl)
     return rc
