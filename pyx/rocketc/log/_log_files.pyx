@@ -73,6 +73,8 @@ cdef class LogFiles:
         self.a.block = ASYNC_BLOCK_BYTES
         if config.flush == "sync":
             self.a.block = SYNC_BLOCK_BYTES
+        if config.prepare == "populate":
+            self.a.block = 0
         self.a.durable = config.flush == "sync"
         self.a.warm = config.warm_maped_file_enable
         self.a.lock = config.lock_files_in_memory or config.warm_maped_file_enable
