@@ -1,11 +1,13 @@
 """How fast are messages dispatched to queues and index, and how soon does a put wake a waiting or polling reader?"""
 
 import asyncio
+import contextlib
 import filecmp
 import random
 import resource
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
@@ -319,29 +321,44 @@ def polled(store, count: int, pause: float) -> dict[str, float]:
 
 
 class Idle:
-    """A reader in a queue without messages: the CPU time of the process in ms per second."""
+    """A reader in a queue without messages, for IDLE seconds: the CPU time of the process in ms per second."""
 
-    def __init__(self, store, pause: float | None):
-        self._store, self._pause, self.figures = store, pause, []
+    def __init__(self, store, read: Callable):
+        self._store, self._read, self.figures = store, read, []
 
     def __call__(self) -> float:
-        store, pause, first, until = self._store, self._pause, self._store.max_offset(TOPIC, 1), clock() + IDLE
+        first = self._store.max_offset(TOPIC, 1)
         cpu, start = time.process_time(), clock()
-        if pause is None:
-            same(len(store.get(TOPIC, 1, first, wait=IDLE)), 0, "rocketc (messages)")
-        else:
-            while clock() < until:
-                same(len(store.get(TOPIC, 1, first)), 0, "rocketc (messages)")
-                time.sleep(pause)
+        self._read(self._store, first)
         seconds = clock() - start
         self.figures.append({"idle_ms": (time.process_time() - cpu) * 1e3 / seconds})
         return seconds
 
 
+def idle_get(store, first: int):
+    same(len(store.get(TOPIC, 1, first, wait=IDLE)), 0, "rocketc (messages)")
+
+
+def idle_follow(store, first: int):
+    async def wait():
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(anext(store.follow(TOPIC, 1, first)), IDLE)
+
+    asyncio.run(wait())
+
+
+def idle_polls(pause: float, store, first: int):
+    until = clock() + IDLE
+    while clock() < until:
+        same(len(store.get(TOPIC, 1, first)), 0, "rocketc (messages)")
+        time.sleep(pause)
+
+
 def waiting_or_polling():
     """Readers that wait until a put wakes them, against readers that poll: how late they are, and CPU time."""
-    for case, work in {"put to get(wait=)": wake_by_get, "put to follow()": wake_by_follow}.items():
+    for name, work, idle in (("get(wait=)", wake_by_get, idle_get), ("follow()", wake_by_follow, idle_follow)):
         for pause in POLLS:
+            case = f"put to {name}"
             against = f"a reader that polls each {pause * 1e3:g} ms"
             if not bench.wanted(case, against, None):
                 continue
@@ -351,15 +368,13 @@ def waiting_or_polling():
                 theirs = Side(partial(polled, store, POLLED, pause), POLLED, folder)
                 rounds = alternately(ours, theirs)
                 same(store.max_offset(TOPIC, 0), 2 * POLLED * (rounds + 1), "rocketc (messages in the queue)")
-                for name, what, unit in WAITED:
-                    pair = figures(ours, name), figures(theirs, name)
+                for figure, what, unit in WAITED:
+                    pair = figures(ours, figure), figures(theirs, figure)
                     less_is_better(bench, rounds, f"{case}: {what}", against, *pair, unit)
-                if work is wake_by_get:
-                    ours, theirs = Idle(store, None), Idle(store, pause)
-                    rounds = alternately(ours, theirs)
-                    pair = figures(ours, "idle_ms"), figures(theirs, "idle_ms")
-                    unit = "ms of CPU a second"
-                    less_is_better(bench, rounds, "get(wait=), no messages: CPU", against, *pair, unit)
+                ours, theirs = Idle(store, idle), Idle(store, partial(idle_polls, pause))
+                rounds = alternately(ours, theirs)
+                pair = figures(ours, "idle_ms"), figures(theirs, "idle_ms")
+                less_is_better(bench, rounds, f"{name}, no messages: CPU", against, *pair, "ms of CPU a second")
 
 
 def alternately(ours, theirs) -> int:

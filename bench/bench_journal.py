@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support import disks
 
 AGAINST = "write + fdatasync to a growing file"
-WAYS = ("allocate", "write")  # only the space of a file, or zeros ahead of the writer: the default
+WAYS = ("allocate", "populate", "write")  # only the space of a file, its pages, or zeros: the default
 BODY, RECORD = 1024, 1140  # bytes of a body, and about those of its record
 
 bench = Bench("journal", __doc__)

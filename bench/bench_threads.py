@@ -118,7 +118,7 @@ def locks(name: str, flush: str, threads: int, many: bool):
     if not bench.wanted(case, against, None):
         return
     each = BATCH if many else 1
-    count = PUTS * 5 if many else PUTS if flush == "async" else synced(threads)
+    count = PUTS * 2 if many else PUTS if flush == "async" else synced(threads)
     count = max(threads * each, count - count % (threads * each))
     with (
         scratch(bench) as folder,
