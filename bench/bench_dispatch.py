@@ -1,11 +1,13 @@
-"""How fast are messages dispatched to queues and index, and how soon does a put wake a waiting reader?"""
+"""How fast are messages dispatched to queues and index, and how soon does a put wake a waiting or polling reader?"""
 
 import asyncio
+import contextlib
 import filecmp
 import random
 import resource
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
@@ -49,6 +51,10 @@ MANY = 2000 if bench.quick else min(20_000, (OPEN_FILES - 1000) // 4 * 4)
 LOADED = min(MANY, (OPEN_FILES - 1000) // 12 * 4)  # Java closes the files of a round only when it collects garbage
 WAKES = 200 if bench.quick else 1000  # per round
 WAKE_GOAL = 1000.0  # us
+POLLS = (0.001, 0.010)  # seconds between two looks of a reader that polls
+POLLED = 100 if bench.quick else 500  # messages per round
+WAITED = (("p50_us", "p50", "us"), ("p99_us", "p99", "us"), ("cpu_us", "CPU", "us of CPU a message"))
+IDLE = 0.3 if bench.quick else 2.0  # seconds without messages
 
 
 # ---------------------------------------------------------------- while putting
@@ -294,6 +300,91 @@ def waking():
                 java.close()
 
 
+# ---------------------------------------------------------------- waiting or polling
+def polled(store, count: int, pause: float) -> dict[str, float]:
+    """Like wake_by_get(), with a reader that looks for new messages after each pause."""
+    first, got = store.max_offset(TOPIC, 0), []
+
+    def poll():
+        while len(got) < count:
+            found = store.get(TOPIC, 0, first + len(got))
+            now = perf_counter_ns()
+            got.extend([now] * len(found))
+            if not found:
+                time.sleep(pause)
+
+    reader = threading.Thread(target=poll)
+    reader.start()
+    began = put_slowly(store, count)
+    reader.join()
+    return percentiles([b - a for a, b in zip(began, got, strict=True)])
+
+
+class Idle:
+    """A reader in a queue without messages, for IDLE seconds: the CPU time of the process in ms per second."""
+
+    def __init__(self, store, read: Callable):
+        self._store, self._read, self.figures = store, read, []
+
+    def __call__(self) -> float:
+        first = self._store.max_offset(TOPIC, 1)
+        cpu, start = time.process_time(), clock()
+        self._read(self._store, first)
+        seconds = clock() - start
+        self.figures.append({"idle_ms": (time.process_time() - cpu) * 1e3 / seconds})
+        return seconds
+
+
+def idle_get(store, first: int):
+    same(len(store.get(TOPIC, 1, first, wait=IDLE)), 0, "rocketc (messages)")
+
+
+def idle_follow(store, first: int):
+    async def wait():
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(anext(store.follow(TOPIC, 1, first)), IDLE)
+
+    asyncio.run(wait())
+
+
+def idle_polls(pause: float, store, first: int):
+    until = clock() + IDLE
+    while clock() < until:
+        same(len(store.get(TOPIC, 1, first)), 0, "rocketc (messages)")
+        time.sleep(pause)
+
+
+def waiting_or_polling():
+    """Readers that wait until a put wakes them, against readers that poll: how late they are, and CPU time."""
+    for name, work, idle in (("get(wait=)", wake_by_get, idle_get), ("follow()", wake_by_follow, idle_follow)):
+        for pause in POLLS:
+            case = f"put to {name}"
+            against = f"a reader that polls each {pause * 1e3:g} ms"
+            if not bench.wanted(case, against, None):
+                continue
+            with scratch(bench) as folder, rocketc.open(folder / "rocketc") as store:
+                store.put(TOPIC, text(128), queue_id=1)  # creates the topic
+                ours = Side(partial(work, store, POLLED), POLLED, folder)
+                theirs = Side(partial(polled, store, POLLED, pause), POLLED, folder)
+                rounds = alternately(ours, theirs)
+                same(store.max_offset(TOPIC, 0), 2 * POLLED * (rounds + 1), "rocketc (messages in the queue)")
+                for figure, what, unit in WAITED:
+                    pair = figures(ours, figure), figures(theirs, figure)
+                    less_is_better(bench, rounds, f"{case}: {what}", against, *pair, unit)
+                ours, theirs = Idle(store, idle), Idle(store, partial(idle_polls, pause))
+                rounds = alternately(ours, theirs)
+                pair = figures(ours, "idle_ms"), figures(theirs, "idle_ms")
+                less_is_better(bench, rounds, f"{name}, no messages: CPU", against, *pair, "ms of CPU a second")
+
+
+def alternately(ours, theirs) -> int:
+    """Run both sides alternately; return the number of rounds that count, which come last."""
+    rounds = 3 if bench.quick else 7
+    for _ in range(rounds + 1):
+        ours(), theirs()
+    return rounds
+
+
 # ---------------------------------------------------------------- opening
 def opening():
     """Open a store with many queues that was closed; Java opens a copy of ours."""
@@ -336,6 +427,7 @@ def main():
     for name, body in SIZES.items():
         rebuilding(name, body)
     waking()
+    waiting_or_polling()
     many_queues()
     opening()
 

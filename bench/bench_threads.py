@@ -1,4 +1,4 @@
-"""How much faster are puts without flush, puts with flush, and reading, with more threads?"""
+"""How much faster are puts without flush, puts with flush, and reading, with more threads? Which put lock is best?"""
 
 from functools import partial
 
@@ -15,6 +15,8 @@ THREADS = (1, 2, 4) if bench.quick else (1, 2, 4, 8)
 WAITERS = (1, 8, 64) if bench.quick else (1, 4, 16, 64, 256)
 PUTS = 60_000 if bench.quick else 400_000  # per round, by all threads together
 SYNCED = 3200 if bench.quick else 16_000
+LOCKS = ("spin", "adaptive")  # each against the default, a mutex
+LOCK_THREADS = (2, 16) if bench.quick else (1, 2, 4, 16, 64, 256)
 RELEASE = java_peer.RELEASES[0]
 
 
@@ -44,12 +46,21 @@ class Ours(OurStore):
         self.put_so_far += calls * BATCH * threads
 
 
+def synced(threads: int) -> int:
+    """Number of puts in a round in sync mode."""
+    return max(threads * 20, SYNCED if threads > 1 else SYNCED // 8)
+
+
+def of_threads(threads: int) -> str:
+    return f"{threads} thread{'s' * (threads > 1)}"
+
+
 def puts(threads: int, flush: str):
-    case = f"put, {flush}, {threads} thread{'s' * (threads > 1)}"
+    case = f"put, {flush}, {of_threads(threads)}"
     against = f"Java {RELEASE} putMessage, as many threads"
     if not bench.wanted(case, against, None):
         return
-    count = PUTS if flush == "async" else max(threads * 20, SYNCED if threads > 1 else SYNCED // 8)
+    count = PUTS if flush == "async" else synced(threads)
     count -= count % threads
     with scratch(bench) as folder:
         java = java_peer.start(
@@ -100,6 +111,31 @@ def batches(threads: int):
         )
 
 
+def locks(name: str, flush: str, threads: int, many: bool):
+    """The same puts with one put lock and with the default. put_many holds it for a batch, without the interpreter."""
+    what = f"put_many, {BATCH} a call" if many else "put"
+    case, against = f"{what}, {flush}, {of_threads(threads)}, {name} lock", "reentrant lock"
+    if not bench.wanted(case, against, None):
+        return
+    each = BATCH if many else 1
+    count = PUTS * 2 if many else PUTS if flush == "async" else synced(threads)
+    count = max(threads * each, count - count % (threads * each))
+    with (
+        scratch(bench) as folder,
+        Ours(folder / "ours", BODY, lock=name, flush=flush) as mine,
+        Ours(folder / "theirs", BODY, lock="reentrant", flush=flush) as other,
+    ):
+        sides = [(one, one.put_batches if many else one.put) for one in (mine, other)]
+
+        def check():
+            for one, work in sides:
+                work(threads, threads * each)
+                one.check()
+
+        ours, theirs = (one.side(partial(work, threads, count), count) for one, work in sides)
+        bench.row(case, against=against, work=count / 1e3, unit="k/s", check=check, ours=ours, theirs=theirs)
+
+
 def reading(threads: int):
     """A log with a file per thread; each thread reads a file, all columns with CRC."""
     size = (64 if bench.quick else 512) * MIB
@@ -131,6 +167,10 @@ def main():
         puts(threads, "async")
     for threads in WAITERS:
         puts(threads, "sync")
+    for many, flush in ((False, "async"), (False, "sync"), (True, "async")):
+        for threads in LOCK_THREADS:
+            for name in LOCKS:
+                locks(name, flush, threads, many)
     for threads in THREADS[1:]:
         batches(threads)
     for threads in THREADS[1:]:

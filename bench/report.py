@@ -1,14 +1,15 @@
 """Make a page with plots of benchmark results: python bench/report.py build/bench/results.jsonl --into build/bench
 
 The page is Markdown: first the rows that have a goal, then the others by script. Plots are SVG, drawn by matplotlib.
-With --publish, write the page in docs and the figures of all texts from these results. figures.py says how texts mark
-them.
+With --publish, write the page in docs and the figures of all texts from these results. With --add, published rows that
+these results do not have stay. figures.py says how texts mark figures.
 """
 
 import argparse
 import json
 import math
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -90,6 +91,27 @@ class Results(NamedTuple):
             except (ValueError, TypeError) as error:
                 raise SystemExit(f"{where}line {number} is not a benchmark result: {error}") from None
         return found
+
+
+def added(published: Results, new: Results) -> Results:
+    """Return the published results with the new rows: in the place of rows with the same names, or after their bench.
+
+    The environment names the scripts whose rows are from another run.
+    """
+
+    def key(row: dict) -> tuple:
+        return row["bench"], row["case"], row["against"], row["unit"]
+
+    fresh = {key(row): row for row in new.rows}
+    rows = [fresh.pop(key(row), row) for row in published.rows]
+    for row in fresh.values():
+        last = max((n for n, one in enumerate(rows) if one["bench"] == row["bench"]), default=len(rows) - 1)
+        rows.insert(last + 1, row)
+    names = ", ".join(dict.fromkeys(row["bench"] for row in new.rows))
+    notes = published.environment.get("added", "").split("; ")
+    notes = [note for note in notes if note and not note.startswith(f"{names}:")]
+    when = new.environment.get("when") or time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return Results({**published.environment, "added": "; ".join([*notes, f"{names}: {when}"])}, rows, published.failed)
 
 
 # ---------------------------------------------------------------- the page
@@ -307,9 +329,13 @@ def main():
     parser.add_argument("results", type=Path, help="a file of JSON lines")
     parser.add_argument("--into", type=Path, default=common.DATA.parent / "bench", help="output folder (%(default)s)")
     parser.add_argument("--publish", action="store_true", help="write docs/measured and the figures in texts instead")
+    parser.add_argument("--add", action="store_true", help="with --publish: keep all other published rows")
     args = parser.parse_args()
     try:
         results = Results.read(args.results.read_text().splitlines())
+        if args.add:
+            published = (ROOT / figures.PUBLISHED).read_text().splitlines()
+            results = added(Results.read(published, f"report: {figures.PUBLISHED}, "), results)
     except OSError as error:
         raise SystemExit(f"report: {error}") from None
     print(publish(results, ROOT) if args.publish else write(results, args.into))

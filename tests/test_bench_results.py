@@ -104,6 +104,24 @@ def test_published_results_are_the_measured_ones(module, tmp_path):
         report.publish(report.Results({}, rows, []), tmp_path)
 
 
+def test_new_rows_are_added_to_the_published_ones(module):
+    """A row replaces the one with its names; a new one follows the rows of its bench; the environment names the run."""
+    report = module("report")
+    other = {**row("else"), "bench": "scan"}
+    published = report.Results({"when": "then", "machine": "M"}, [row("a"), row("b"), other], [])
+    new = report.Results({"when": "now"}, [row("c"), row("a", ratio=9.0), {**row("d"), "bench": "new"}], [])
+    found = report.added(published, new)
+    assert [(one["bench"], one["case"], one["ratio"]) for one in found.rows] == [
+        *(("append", "a", 9.0), ("append", "b", 2.0), ("append", "c", 2.0)),
+        *(("scan", "else", 2.0), ("new", "d", 2.0)),
+    ]
+    assert found.environment == {"when": "then", "machine": "M", "added": "append, new: now"}
+    again = report.added(found, report.Results({"when": "later"}, new.rows, []))
+    assert again.environment["added"] == "append, new: later" and again.rows == found.rows
+    more = report.added(again, report.Results({"when": "today"}, [other], []))
+    assert more.environment["added"] == "append, new: later; scan: today"
+
+
 def test_the_readme_has_the_figures_that_were_published(module):
     report = module("report")
     root = BENCH.parent

@@ -73,6 +73,8 @@ cdef class LogFiles:
         self.a.block = ASYNC_BLOCK_BYTES
         if config.flush == "sync":
             self.a.block = SYNC_BLOCK_BYTES
+        if config.prepare == "populate":
+            self.a.block = 0
         self.a.durable = config.flush == "sync"
         self.a.warm = config.warm_maped_file_enable
         self.a.warm_bytes = config.flush_least_pages_when_warm_maped_file * RC_OS_PAGE_BYTES
