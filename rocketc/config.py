@@ -182,7 +182,8 @@ class StoreConfig:
                                                        others are read and written with system calls
     flush_interval_consume_queue = 1000                ms between two flushes of queues with enough to flush
     flush_consume_queue_least_pages = 2                pages of 4096 bytes that are enough
-    flush_consume_queue_thorough_interval = 60000      ms after which everything is flushed, including the index
+    flush_consume_queue_thorough_interval = 60000      ms after which everything is flushed, including the index;
+                                                       after 64 MiB of the log too
     read_un_committed = False                          with SYNC_FLUSH, show messages that are not durable yet
     hold_readers = False                               show only messages that were confirmed with confirm(), or that
                                                        existed when the store was opened

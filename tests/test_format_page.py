@@ -199,6 +199,8 @@ def test_note_of_what_is_flushed(open_store, tmp_path):
     assert told["flushedOffset"] == put.end.to_bytes(8, "big")
     assert "from byte 464 on: `rcqueued`" in FLAT
     assert data[464:488] == b"rcqueued" + data[8:16] + put.end.to_bytes(8, "big")
+    assert "from byte 440 on: `rcindexd`" in FLAT
+    assert data[440:464] == b"rcindexd" + data[8:16] + bytes(8)
 
 
 COUNTED = bytes(range(1, 250))  # every field has a different value

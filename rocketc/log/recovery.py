@@ -25,6 +25,7 @@ from rocketc.files.regular import open_regular
 from rocketc.format._encoding import store_timestamp_of
 from rocketc.log._queue_offsets import QueueOffsets
 from rocketc.log._recovery_pass import RecoveryPass
+from rocketc.log.recovery_parts import take_in_parts
 from rocketc.log.truncation import truncate_and_backup
 from rocketc.read._filter import Filter
 from rocketc.read._java_walk import JavaWalk
@@ -66,6 +67,7 @@ class Recovery:
     cut        physical offset from which bytes were cut off, or None
     saved      the files with the bytes that were cut off
     boundaries  physical offsets in the checked files at which one record ends and the next one begins
+    confirmed   the log is the one for which the notes in the checkpoint were written
     """
 
     clean: bool
@@ -79,6 +81,7 @@ class Recovery:
     cut: int | None = None
     saved: list[str] = field(default_factory=list)
     boundaries: list[int] = field(default_factory=list)
+    confirmed: bool = False
 
 
 def recover(
@@ -97,6 +100,7 @@ def recover(
     deleted_topics: DeletedTopicOffsets | None = None,
     policy: str = "keep",
     index_safe: bool = False,
+    threads: int = 1,
 ) -> tuple[Recovery, QueueOffsets]:
     """Find the end of a loaded log, cut off the bytes after it, and find the next offset of each queue.
 
@@ -113,6 +117,7 @@ def recover(
     deleted_topics  the deleted topics
     policy          "keep" or "java"
     index_safe      with "java": also begin where the index was durable (messageIndexSafe)
+    threads         large files are read on up to this many threads, with the same result
     A recovery that is interrupted starts again, with the same result. Raises StoreIOError.
 
     >>> import tempfile
@@ -134,10 +139,12 @@ def recover(
         on_file = None
     else:
         first = _first_to_check(files, clean, checkpoint, flushed)
-    found.start = files[first].origin if files else 0
-    trusted = found.start
+    trusted = files[first].origin if files else 0
+    vouched = -1 if java else min(flushed, queued)
+    near = vouched - SMALL_BYTES - SMALL_BYTES // 8  # so that catch-up, too, finds a record to begin with
+    from_note = bool(files) and near > trusted
     if sum(file.size for file in files) <= SMALL_BYTES:
-        trusted = files[0].origin if files else 0
+        trusted, from_note = files[0].origin if files else 0, False
     kind = _CRC_NONE if not crc else _CRC_FULL if property_crc else _CRC_BODY
     damage: list[tuple[int, int, str]] = []
     stop: int | None = None
@@ -147,29 +154,48 @@ def recover(
     unsynced = not clean
     while True:
         offsets = QueueOffsets(stripes)
-        reached = queues.end_before(trusted, offsets)
+        reached = queues.end_before(near if from_note else trusted, offsets)
+        if from_note and not trusted < reached < vouched:
+            from_note = False
+            continue
+        found.start = reached if from_note else files[first].origin if files else 0
         noted = first - 1 if _can_trust(reached, files, first, clean, checkpoint, queued) else 0
         run = RecoveryPass(
             offsets,
             _ALWAYS if clean else checkpoint.physic_msg_timestamp,
-            trusted,
+            found.start if from_note else trusted,
             flushed=-1 if clean else flushed,
             deleted_topics=deleted_topics,
             apart=APART,
+            mark=vouched,
         )
         found.damage = []
         end = files[0].origin if files else 0
+        found.confirmed = False
+        if from_note:
+            run.boundaries.append(found.start)
+            noted = next(i for i, file in enumerate(files) if found.start < file.next_base)
         for i, file in enumerate(files):
             if i < noted:
                 continue
             if stop is not None and file.origin >= stop:
                 break
-            end = _walk(file, run, found, kind if i >= first else _CRC_NONE, stop, end)
+            begin = max(found.start, file.origin) if from_note else file.origin
+            end = _walk(file, run, found, kind if i >= first else _CRC_NONE, begin, stop, end, threads)
+            if file.origin < vouched <= file.next_base:
+                found.confirmed = _is_confirmed(run, found, vouched, end, checkpoint)
+            if from_note and not found.confirmed and file.next_base >= vouched:
+                break
             if unsynced and i >= first:
                 sync_file(file.path)  # after a crash of the machine, the bytes that recovery builds on must be there
-                if on_file is not None and not found.damage and run.torn < 0 and run.timestamp > 0:
+                sound = not found.damage and run.torn < 0 and (found.confirmed or not from_note)
+                if on_file is not None and sound and run.timestamp > 0:
                     on_file(file.path, run.timestamp)
             _log_progress(file, i, len(files), run)
+        if from_note and not found.confirmed:
+            _log.info("%s: the log does not agree with the notes in its checkpoint: more of it is read", root)
+            from_note = False
+            continue
         unsynced = False
         if stop is not None:
             before = [(start, min(past, stop), reason) for start, past, reason in found.damage]
@@ -267,12 +293,39 @@ def first_timestamp(path: str) -> int:
     return 0
 
 
-def _walk(file: LogFile, run: RecoveryPass, found: Recovery, crc: int, stop: int | None, end: int) -> int:
-    """Take one file's records into the pass. Return where the log continues after it, or `end` for an empty file."""
-    walker = open_walker(file, Filter(), stop=stop, crc=crc, errors="report")
+def _is_confirmed(run: RecoveryPass, found: Recovery, vouched: int, end: int, checkpoint: Checkpoint) -> bool:
+    """Whether the log is the one of which the checkpoint says that it is durable up to `vouched`.
+
+    A record ends there, it is not younger than the checkpoint, and there is no damage before it. Otherwise the queues
+    or the checkpoint are of another log, or another program has cut the log and written other records.
+    """
+    if any(start < vouched for start, _, _ in found.damage):
+        return False
+    time = run.mark_time
+    if time < 0 and end == vouched:  # the records end in the file before it
+        time = run.timestamp
+    return 0 <= time <= checkpoint.physic_msg_timestamp + _MARGIN_MS
+
+
+def _walk(
+    file: LogFile,
+    run: RecoveryPass,
+    found: Recovery,
+    crc: int,
+    begin: int,
+    stop: int | None,
+    end: int,
+    threads: int,
+) -> int:
+    """Take one file's records into the pass. Return where the log continues after it, or `end` for an empty file.
+
+    begin  physical offset in the file, where a record begins
+    """
+    base = file.origin
+    begin = take_in_parts(file, run, begin, stop, crc, threads)
+    walker = open_walker(file, Filter(), start=begin, stop=stop, exact=begin > base, crc=crc, errors="report")
     blank = run.take(walker)
     found.damage += walker.damage
-    base = file.origin
     if blank and stop is None:
         return file.next_base
     return run.end if run.end > base else max(end, base) if not found.damage else end

@@ -209,14 +209,16 @@ def missing_queues(checkpoint: str, queues: ConsumeQueues, begin: int, end: int,
     return [] if same else [f"consume queues or files of them are missing: found {count} queues, expected {noted[0]}"]
 
 
-def indexed_up_to(checkpoint: str, index: KeyIndex, end: int) -> int:
-    """Return the physical offset before which the index of a closed store has every key; -1 if it is unknown.
+def indexed_up_to(checkpoint: str, index: KeyIndex, end: int, kept: tuple[int, int] | None = None) -> int:
+    """Return the physical offset before which the index has every key; -1 if it is unknown.
 
-    It is unknown if the log or the index does not end where the queue sums say, or the index ends in another file. Then
-    one of them has grown or lost data since.
+    It is unknown for a closed store if the log or the index does not end where the queue sums say, or the index ends in
+    another file. Then one of them has grown or lost data since. After a crash it is known only if there were no keys.
+    Otherwise slots of the last file may point to units that were lost, so its keys are compared with the log.
     checkpoint  path of the checkpoint file
     index       loaded
     end         physical offset at which the log ends
+    kept        after a crash: queued_offset() and indexed_offset() of the checkpoint; None: the store was closed
 
     >>> import tempfile
     >>> queues, file = ConsumeQueues(tempfile.mkdtemp()), tempfile.NamedTemporaryFile()
@@ -225,6 +227,9 @@ def indexed_up_to(checkpoint: str, index: KeyIndex, end: int) -> int:
     >>> indexed_up_to(file.name, index, 100)
     100
     """
+    if kept is not None:
+        queued, indexed = kept
+        return min(queued, end) if indexed == 0 and index.end_phy_offset < 0 else -1
     note = _note_in(checkpoint)
     same = note is not None and (note[1], *note[-2:]) == (end, index.end_phy_offset, index.last_file)
     return end if same else -1

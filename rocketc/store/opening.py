@@ -29,6 +29,7 @@ from rocketc.log._commit_log import CommitLog
 from rocketc.log._lock_watch import LockWatch
 from rocketc.log._put_locks import LOCKS, AdaptiveLock
 from rocketc.log.recovery import Recovery, recover
+from rocketc.read.parallel import processors
 from rocketc.store._lookups import Lookups
 from rocketc.store._queue_reader import QueueReader
 from rocketc.store._store import MessageStore
@@ -214,6 +215,7 @@ class StoreRoot:
         checkpoint = _checkpoint.read(checkpoint_path)
 
         queued = _checkpoint.queued_offset(checkpoint_path, checkpoint)
+        indexed = _checkpoint.indexed_offset(checkpoint_path, checkpoint)
 
         def on_file(path: str, timestamp: int) -> None:
             nonlocal checkpoint
@@ -249,6 +251,7 @@ class StoreRoot:
             deleted_topics=deleted.offsets(),
             policy=config.recovery,
             index_safe=config.message_index_enable and config.message_index_safe,
+            threads=processors() if clock is None else 1,
         )
         deleted.end_with(self.recovery.end)
         if not self.recovery.clean:
@@ -265,6 +268,9 @@ class StoreRoot:
         stepper = None if clock is None else Stepper(clock, dispatcher)
         dispatcher.leave_out(deleted.offsets())
         files = list(resolve(queue.files)[0].files) if queue.files else []
+        kept = None if clean else (-1, -1)
+        if not clean and self.recovery.confirmed:
+            kept = queued, indexed
         durable = (1 << 62) if clean else max(flushed, self.recovery.end)
         if config.recovery == "java":  # RocketMQ uses the queue offsets of messages that it cuts off again
             durable = self.recovery.end
@@ -279,7 +285,7 @@ class StoreRoot:
             problems=problems,
             damage=lost,
             boundaries=self.recovery.boundaries,
-            indexed=indexed_up_to(checkpoint_path, index, self.recovery.end) if clean and index is not None else -1,
+            indexed=-1 if index is None else indexed_up_to(checkpoint_path, index, self.recovery.end, kept),
         )
         queues.raise_offsets(offsets, self.recovery.end)
         self._checkpoint_fd = _checkpoint.open_file(checkpoint_path)
@@ -293,6 +299,7 @@ class StoreRoot:
             last_record_end=found.last_record_end,
             timestamp=found.timestamp,
             queued=self.caught_up.durable,
+            indexed=index.end_phy_offset + 1 if index is not None else -1,
         )
         dispatcher.start()
         self._watch = LockWatch(log, self._lock.watched())

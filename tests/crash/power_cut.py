@@ -34,7 +34,7 @@ from support import oracle
 from support.store_checks import assert_answers, assert_files, opened
 
 import rocketc
-from rocketc.log import recovery
+from rocketc.log import recovery, recovery_parts
 from rocketc.store import catch_up
 
 TOPICS = ["orders", "a", "%RETRY%" + "g" * 140]
@@ -324,6 +324,7 @@ class Run:
         # Of a larger log, recovery and catch-up check only a part.
         catch_up.SMALL_BYTES = recovery.SMALL_BYTES = chance.choice([128 << 20, 5000, 0])
         recovery.APART = random.Random(f"{self.seed}/{number}/apart").choice([16 << 20, 3000, 0])
+        recovery_parts.PART_BYTES = random.Random(f"{self.seed}/{number}/part").choice([32 << 20, 3000, 300])
         for life in range(self.kind.LIVES):
             chance = random.Random(f"{self.seed}/{number}/{life}")
             fields = {**fields, "flush": self.kind.settings(chance)["flush"]}

@@ -33,7 +33,9 @@ from rocketc.files._file_queue cimport queue_hold
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
 from rocketc.format._record cimport Record, parse_record
 from rocketc.log._commit_log cimport CommitLog
-from rocketc.log._flusher cimport flusher_checkpoint, flusher_flush, flusher_note, is_due
+from rocketc.log._flusher cimport (
+    flusher_checkpoint, flusher_checkpoint_if_far, flusher_flush, flusher_note, is_due,
+)
 from rocketc.log._put_result cimport failure
 from rocketc.log._queue_room cimport room_made, room_settle
 
@@ -44,6 +46,7 @@ cdef enum:
     MS = 1000000                    # ns
     RETRY_NS = 500000000            # after an error: the disk may have room again
     SETTLE_NS = 1000000000
+    RARELY = 10                     # a flush of everything takes at most this part of the time
     MOST_BEHIND = 134217728         # bytes: with a larger backlog, readers wait for seconds
 
 
@@ -130,7 +133,8 @@ cdef class ReputService(Dispatcher):
         """Make queues and index durable if an interval has ended. Returns whether all of them were."""
         cdef int64_t now = self.log.clock * MS
         cdef bint due = is_due(&self.since[0], now, self.interval_ns)
-        cdef bint thorough = is_due(&self.since[1], now, self.thorough_ns)
+        cdef bint far = due and self._is_far(rc_load_i64(&self.position))
+        cdef bint thorough = is_due(&self.since[1], now, self.thorough_ns) or far
         with nogil:
             if thorough:
                 self.flush(0)
@@ -350,6 +354,7 @@ cdef class ReputService(Dispatcher):
 
     cdef int flush(self, int64_t least_pages) noexcept nogil:
         """Make queues and index durable. If least_pages is 0, all of it is, and the checkpoint says so."""
+        cdef int64_t indexed = self.index.end_phy() + 1 if self.index is not None else -1    # before `position`
         cdef int64_t position = rc_load_i64(&self.position), timestamp = rc_load_i64(&self.timestamp)
         cdef int64_t index_timestamp = 0
         cdef const char* path = NULL
@@ -361,12 +366,22 @@ cdef class ReputService(Dispatcher):
         if rc == RC_OK and least_pages == 0 and self.index is not None:
             rc = self.index.flush_files(True, &index_timestamp)
         if rc == RC_OK and least_pages == 0:
-            flusher_note(&self.log.fl, timestamp, position, index_timestamp)
+            flusher_note(&self.log.fl, timestamp, position, indexed, index_timestamp)
         if rc != RC_OK and self.lost == RC_OK:
             self.lost = rc
             self.error_path = path
         pthread_mutex_unlock(&self.flushing)
         return rc
+
+    cdef void settle_if_far(self) noexcept nogil:
+        """After a flush of the log: make queues and index durable too if recovery would dispatch much of it again.
+
+        An error is kept in `lost`, as by the keeper.
+        """
+        if self._is_far(self._limit()):     # the dispatcher may be behind
+            self.wait_position(self._limit(), rc_clock_ns() + SETTLE_NS, SETTLE_NS)
+            self.flush(0)
+        flusher_checkpoint_if_far(&self.log.fl)
 
     def settle(self):
         """Make the log durable, and its units and keys. Returns the physical offset before which all are durable.
@@ -471,15 +486,21 @@ cdef class ReputService(Dispatcher):
 
     cdef void _keep(self) noexcept nogil:
         """Make queues and index durable in intervals, until the service is stopped."""
-        cdef int64_t thorough = rc_clock_ns(), now
+        cdef int64_t thorough = rc_clock_ns(), now, took = 0
         while not rc_service_wait(&self.keeper, self.interval_ns):
             now = rc_clock_ns()
-            if now - thorough < self.thorough_ns:
+            if now - thorough < (RARELY * took if self._is_far(rc_load_i64(&self.position)) else self.thorough_ns):
                 self.flush(self.least_pages)
             else:
                 thorough = now
                 self.flush(0)
                 flusher_checkpoint(&self.log.fl)
+                took = rc_clock_ns() - now
+
+    cdef bint _is_far(self, int64_t end) noexcept nogil:
+        """Whether a large part of the log before `end` is not durable in queues and index."""
+        cdef int64_t far = rc_load_i64(&self.log.fl.far)
+        return end - max(rc_load_i64(&self.log.fl.queued), <int64_t>0) >= far
 
 
 cdef void* run(void* argument) noexcept nogil:

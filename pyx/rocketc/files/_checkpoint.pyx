@@ -26,9 +26,11 @@ cdef enum:
     NOTE_BYTES = 24             # of a note: mark, timestamp of the checkpoint, physical offset
     FLUSHED_AT = HEAD_BYTES - NOTE_BYTES    # with physicMsgTimestamp: where the durable part of the log ends
     QUEUED_AT = FLUSHED_AT - NOTE_BYTES     # with logicsMsgTimestamp: the same for queues and index
+    INDEXED_AT = QUEUED_AT - NOTE_BYTES     # with logicsMsgTimestamp: the end of the index at that time
 
 cdef int64_t FLUSHED_MARK = 0x7263666C75736864      # rcflushd
 cdef int64_t QUEUED_MARK = 0x7263717565756564       # rcqueued
+cdef int64_t INDEXED_MARK = 0x7263696E64657864      # rcindexd
 
 FILE_BYTES = RC_CHECKPOINT_BYTES
 LEAST_BYTES = USED_BYTES
@@ -76,7 +78,9 @@ cdef void encode_note(uint8_t* dst, int64_t mark, int64_t timestamp, int64_t phy
     rc_put_i64(dst + 16, phy_offset)
 
 
-cdef int checkpoint_write(int fd, const int64_t* five, int64_t flushed, int64_t queued) noexcept nogil:
+cdef int checkpoint_write(
+    int fd, const int64_t* five, int64_t flushed, int64_t queued, int64_t indexed,
+) noexcept nogil:
     cdef uint8_t data[HEAD_BYTES]
     cdef int rc = 0
     memset(data, 0, HEAD_BYTES)
@@ -87,6 +91,7 @@ cdef int checkpoint_write(int fd, const int64_t* five, int64_t flushed, int64_t 
         encode_note(data + FLUSHED_AT, FLUSHED_MARK, five[0], flushed)
     if queued >= 0:
         encode_note(data + QUEUED_AT, QUEUED_MARK, five[1], queued)
+        encode_note(data + INDEXED_AT, INDEXED_MARK, five[1], indexed)
     rc = write_all(fd, data, HEAD_BYTES, 0)
     if rc == 0:
         rc = rc_sync_file(fd)
@@ -189,6 +194,17 @@ def queued_offset(path, checkpoint):
     return noted(path, QUEUED_AT, QUEUED_MARK, checkpoint.logics_msg_timestamp)
 
 
+def indexed_offset(path, checkpoint):
+    """The end of the index when it was durable up to queued_offset(); -1 if it is unknown.
+
+    It is one more than the physical offset of the last record with a key; 0 if there was none.
+
+    path        str or os.PathLike: the file
+    checkpoint  what read() returned for it
+    """
+    return noted(path, INDEXED_AT, INDEXED_MARK, checkpoint.logics_msg_timestamp)
+
+
 cdef int64_t noted(path, int64_t at, int64_t mark, int64_t timestamp) except -2:
     """The physical offset of a note with this timestamp; -1 if the note is missing or older."""
     cdef const uint8_t[::1] note
@@ -253,7 +269,7 @@ def write(path, checkpoint, *, int64_t flushed=-1):
     fd = open_file(path)
     try:
         with nogil:
-            rc = checkpoint_write(fd, five, flushed, -1)
+            rc = checkpoint_write(fd, five, flushed, -1, -1)
     finally:
         os.close(fd)
     with errors_named(os.fspath(path)):

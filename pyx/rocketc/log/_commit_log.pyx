@@ -541,6 +541,7 @@ cdef class CommitLog(LogFiles):
         make_ns    added to the creation of each file
         create_ns  the longest wait for a new file
         fail       an errno: the store has failed with it
+        far        bytes of the log after which the checkpoint is written early
         busy_ms    pretend that a put has held the lock for this time; 0: that no put holds it
         """
         if name == "slow_ns":
@@ -553,6 +554,8 @@ cdef class CommitLog(LogFiles):
             rc_store_i64(&self._create_ns, value)
         elif name == "fail":
             flusher_fail(&self.fl, value, NULL)
+        elif name == "far":
+            rc_store_i64(&self.fl.far, value)
         elif name == "busy_ms":
             rc_store_i64(&self._in_lock_since, rc_clock_ms() - <int64_t>value if value else 0)
         else:

@@ -38,6 +38,8 @@ ctypedef struct Flusher:
     int64_t saved_flushed   # the flushed physical offset written with them; -1: none yet
     int64_t queued          # physical offset up to which queues and index are durable; -1: unknown
     int64_t saved_queued    # queued, as written
+    int64_t far             # bytes of the log after which the checkpoint is written before its interval has ended
+    int64_t indexed         # end of the index when it was durable up to `queued`, as checkpoint_write() takes it
     int64_t flushes         # flushes that wrote something
     int64_t flushed_bytes
     int64_t commits
@@ -68,8 +70,11 @@ cdef void flusher_wake(Flusher* fl) noexcept nogil
 cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice_ns) noexcept nogil
 cdef int flusher_flush(Flusher* fl, int64_t least_pages) noexcept nogil
 cdef int flusher_commit(Flusher* fl) noexcept nogil
-cdef void flusher_note(Flusher* fl, int64_t timestamp, int64_t queued, int64_t index_timestamp) noexcept nogil
+cdef void flusher_note(
+    Flusher* fl, int64_t timestamp, int64_t queued, int64_t indexed, int64_t index_timestamp,
+) noexcept nogil
 cdef int flusher_checkpoint(Flusher* fl) noexcept nogil
+cdef int flusher_checkpoint_if_far(Flusher* fl) noexcept nogil
 cdef void flusher_begin(Flusher* fl, int64_t now_ns) noexcept nogil
 cdef bint flusher_step(Flusher* fl, int64_t now_ns) noexcept nogil
 

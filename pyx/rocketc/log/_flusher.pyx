@@ -30,6 +30,7 @@ cdef enum:
     LINGER_NS = 1000000                 # longest time for which records without a waiter gather in a call
     IDLE_NS = 1000000000
     CHECKPOINT_NS = 1000000000          # shortest time between two checkpoints
+    FAR = 64 << 20                      # bytes that recovery reads in some ms
     SLOW_NS = 500000000                 # a longer flush is logged, as in RocketMQ
 
 
@@ -56,7 +57,8 @@ cdef int flusher_init(Flusher* fl, FileQueue* q, void* position, void* confirmed
     fl.position = position
     fl.confirmed = confirmed
     fl.checkpoint_fd = -1
-    fl.saved_flushed = fl.saved_queued = fl.queued = -1
+    fl.far = FAR
+    fl.saved_flushed = fl.saved_queued = fl.queued = fl.indexed = -1
     return rc
 
 
@@ -228,16 +230,21 @@ cdef int flusher_wait(Flusher* fl, int64_t stop, int64_t until_ns, int64_t slice
     return rc
 
 
-cdef void flusher_note(Flusher* fl, int64_t timestamp, int64_t queued, int64_t index_timestamp) noexcept nogil:
+cdef void flusher_note(
+    Flusher* fl, int64_t timestamp, int64_t queued, int64_t indexed, int64_t index_timestamp,
+) noexcept nogil:
     """Set what the next checkpoint says about queues and index. The values never go back.
 
     timestamp, queued  ms, physical offset: all messages before it are durable in queues and index
+    indexed            where the index ends then, as checkpoint_write() takes it
     index_timestamp    ms: the end of the newest full index file; 0: there is none
     """
     pthread_mutex_lock(&fl.checkpoint_mutex)
     fl.noted[1] = max(fl.noted[1], timestamp)
     fl.noted[2] = max(fl.noted[2], index_timestamp)
-    fl.queued = max(fl.queued, queued)
+    if queued >= fl.queued:
+        rc_store_i64(&fl.queued, queued)
+        fl.indexed = indexed
     pthread_mutex_unlock(&fl.checkpoint_mutex)
 
 
@@ -258,11 +265,18 @@ cdef int flusher_checkpoint(Flusher* fl) noexcept nogil:
             fl.checkpoint[i] = fl.noted[i]
             changed = True
     if changed:
-        rc = checkpoint_write(fl.checkpoint_fd, fl.checkpoint, flushed, fl.queued)
-        fl.saved_flushed = flushed if rc == RC_OK else -1
-        fl.saved_queued = fl.queued if rc == RC_OK else -1
+        rc = checkpoint_write(fl.checkpoint_fd, fl.checkpoint, flushed, fl.queued, fl.indexed)
+        rc_store_i64(&fl.saved_flushed, flushed if rc == RC_OK else -1)
+        rc_store_i64(&fl.saved_queued, fl.queued if rc == RC_OK else -1)
     pthread_mutex_unlock(&fl.checkpoint_mutex)
     return rc
+
+
+cdef int flusher_checkpoint_if_far(Flusher* fl) noexcept nogil:
+    """Write the checkpoint if much more is durable than it says: recovery would read it again."""
+    cdef int64_t flushed = rc_load_i64(&fl.q.flushed) - max(rc_load_i64(&fl.saved_flushed), <int64_t>0)
+    cdef int64_t queued = rc_load_i64(&fl.queued) - max(rc_load_i64(&fl.saved_queued), <int64_t>0)
+    return flusher_checkpoint(fl) if max(flushed, queued) >= rc_load_i64(&fl.far) else RC_OK
 
 
 cdef void* run_sync(void* argument) noexcept nogil:

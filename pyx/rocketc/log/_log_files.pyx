@@ -107,13 +107,14 @@ cdef class LogFiles:
 
     def start(
         self, int checkpoint_fd=-1, checkpoint=(0, 0, 0, 0, 0), *, int64_t last_record_end=0, int64_t timestamp=0,
-        int64_t queued=-1,
+        int64_t queued=-1, int64_t indexed=-1,
     ):
         """Map the last file and start the threads.
 
         checkpoint_fd, checkpoint   the checkpoint file and its fields
         last_record_end, timestamp  of the last record of the log: its end, and its store timestamp in ms
         queued                      physical offset up to which queues and index are durable; -1: unknown
+        indexed                     one more than that of the last record with a key; 0: there is none; -1: unknown
         """
         cdef FileState* last = queue_last(self.q)
         cdef int i
@@ -121,6 +122,7 @@ cdef class LogFiles:
         self.q.store_timestamp = self.q.flushed_timestamp = timestamp
         self.fl.checkpoint_fd = checkpoint_fd
         self.fl.queued = queued
+        self.fl.indexed = indexed
         for i in range(5):
             self.fl.checkpoint[i] = checkpoint[i]
         if last != NULL and last.wrote < self.q.file_size:

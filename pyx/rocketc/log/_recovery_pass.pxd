@@ -22,6 +22,10 @@ cdef class RecoveryPass:
         long long torn              # first record after durable_end whose end is missing; torn_end: its end; -1: none
         long long torn_end
         long long timestamp         # ms, of the last record; 0: there was none
+        long long first             # start of the first record; -1: there was none
+        long long mark              # physical offset, see mark_time
+        long long mark_time         # ms, of the record that ends at `mark`; -1: there was none
+        bint odd                    # a record has a damaged queue offset: merge() does not take this pass
         list boundaries             # physical offsets where a record ends, at least `apart` bytes apart
     cdef int64_t _apart
     cdef int64_t _next_boundary
@@ -30,3 +34,4 @@ cdef class RecoveryPass:
     cdef QueueSlot* _recent[RECENT]
     cdef int _note(self, const Record* r, int64_t start) noexcept nogil
     cdef int _raise(self, const Record* r, int64_t next_offset, bint may_lower) noexcept nogil
+    cdef int _merge_offsets(self, QueueOffsets of, bint may_lower) noexcept nogil

@@ -1,11 +1,12 @@
 # cython: language_level=3
 """One pass over the records of the log when it is opened: where they end, and which queue offsets they take."""
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
 from libc.string cimport memcmp, memset
 
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
 from rocketc.c.layout cimport RC_MSG_QUEUE_ID_AT, RC_MSG_STORE_TIMESTAMP_PAST
 from rocketc.c.service cimport pthread_mutex_unlock
+from rocketc.c.status cimport RC_OK
 from rocketc.c.vm cimport rc_guard
 from rocketc.format._record cimport Record
 from rocketc.log._queue_offsets cimport QueueOffsets, QueueSlot, Stripe, offsets_taken
@@ -28,10 +29,12 @@ cdef class RecoveryPass:
     deleted_topics  the queue offsets of their old records are free again
     apart           bytes: the least distance between two `boundaries`, and between the start of take() and the first
                     one
+    mark            physical offset: `mark_time` is the store timestamp of the record that ends there
+    Several threads can read parts of the log, each with a pass of its own. merge() puts them together.
     """
     def __cinit__(
         self, QueueOffsets offsets not None, int64_t durable, int64_t trusted=INT64_MAX, *, int64_t flushed=-1,
-        DeletedTopicOffsets deleted_topics=None, int64_t apart=INT64_MAX,
+        DeletedTopicOffsets deleted_topics=None, int64_t apart=INT64_MAX, int64_t mark=-1,
     ):
         self.offsets = offsets
         self.durable = durable
@@ -40,7 +43,8 @@ cdef class RecoveryPass:
         self.deleted_topics = deleted_topics
         self.boundaries = []
         self._apart = apart
-        self.end = self.durable_end = self.torn = self.torn_end = -1
+        self.mark = mark
+        self.end = self.durable_end = self.torn = self.torn_end = self.first = self.mark_time = -1
         memset(self._recent, 0, sizeof(self._recent))
 
     def take(self, Walker walker not None):
@@ -72,11 +76,75 @@ cdef class RecoveryPass:
                     self.boundaries.append(self._found[i])
         return walker.blanks > 0
 
+    def part(self):
+        """Return a new pass for a later part of the log, to be merged into this one."""
+        return RecoveryPass(
+            QueueOffsets(1), self.durable, 0, flushed=self.flushed, deleted_topics=self.deleted_topics,
+            apart=self._apart, mark=self.mark,
+        )
+
+    def merge(self, RecoveryPass part not None):
+        """Take the records that part(), a pass of its own, has read. Afterwards this pass is as if it had read them.
+
+        part  has records, the first of which begins where this pass ends, and is not `odd`
+        """
+        cdef int rc
+        if part.first < 0 or part.odd:
+            raise ValueError("a part without records, or with a damaged queue offset, can't be merged")
+        with nogil:
+            rc = self._merge_offsets(part.offsets, part.first >= self.trusted)
+        if rc != RC_OK:
+            raise MemoryError
+        if self.first < 0:
+            self.first = part.first
+        if part.durable_end >= 0:
+            self.durable_end = part.durable_end
+            self.torn, self.torn_end = part.torn, part.torn_end
+        elif self.torn < 0:
+            self.torn, self.torn_end = part.torn, part.torn_end
+        if part.mark_time >= 0:
+            self.mark_time = part.mark_time
+        self.records += part.records
+        self.end = part.end
+        self.timestamp = part.timestamp
+        self.boundaries += part.boundaries
+
+    cdef int _merge_offsets(self, QueueOffsets of, bint may_lower) noexcept nogil:
+        """Do what _raise() would do for all records of a part. Returns RC_OK, or -1 without memory."""
+        cdef int i
+        cdef uint32_t b
+        cdef QueueSlot* slot
+        cdef QueueSlot* to
+        cdef Stripe* from_stripe
+        cdef Stripe* stripe
+        for i in range(of._stripe_count):
+            from_stripe = &of._stripes[i]
+            if from_stripe.buckets == NULL:
+                continue
+            for b in range(from_stripe.mask + 1):
+                slot = from_stripe.buckets[b]
+                while slot != NULL:
+                    to = self.offsets.lock(slot.topic, slot.topic_len, slot.queue_id, &stripe)
+                    if to == NULL:
+                        return -1
+                    # The first record may lower the offset, but the part's own records raise it again.
+                    if may_lower and not to.seen:
+                        to.seen = True
+                        to.next_offset = slot.next_offset
+                    to.next_offset = max(to.next_offset, slot.next_offset)
+                    pthread_mutex_unlock(&stripe.mutex)
+                    slot = slot.next
+        return RC_OK
+
     cdef int _note(self, const Record* r, int64_t start) noexcept nogil:
         cdef int64_t taken = offsets_taken(r)
         self.records += 1
         self.end = start + r.size
         self.timestamp = rc_get_i64(r.tail + RC_MSG_STORE_TIMESTAMP_PAST)
+        if self.first < 0:
+            self.first = start
+        if self.end == self.mark:
+            self.mark_time = max(self.timestamp, <int64_t>0)
         if is_torn(r):
             if self.torn < 0:
                 self.torn = start
@@ -112,6 +180,7 @@ cdef class RecoveryPass:
             slot.seen = True
             slot.next_offset = min(slot.next_offset, max(r.queue_offset, <int64_t>0))   # a damaged record said more
         if r.queue_offset < 0:
+            self.odd = True
             next_offset = slot.next_offset + 1      # the queue offset is damaged, but the record has one
         if slot.next_offset < next_offset:
             slot.next_offset = next_offset

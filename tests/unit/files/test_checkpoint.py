@@ -48,6 +48,7 @@ def test_a_flush_is_recorded_with_its_checkpoint(open_store, tmp_path):
     path = tmp_path / "checkpoint"
     told = _checkpoint.read(path)
     assert _checkpoint.flushed_offset(path, told) == _checkpoint.queued_offset(path, told) == end
+    assert _checkpoint.indexed_offset(path, told) == 0, "no record has a key"
     other = told._replace(physic_msg_timestamp=told.physic_msg_timestamp + 1)
     _checkpoint.write(path, other)  # like a broker that flushes later
     assert _checkpoint.flushed_offset(path, other) == -1
