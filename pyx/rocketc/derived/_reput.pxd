@@ -26,6 +26,7 @@ cdef class ReputService(Dispatcher):
         int lost                # first failure to make queues or index durable
         bint follows_flush      # only durable records are dispatched
         int64_t held            # 1: only confirmed records are dispatched
+        int64_t inside          # a _limit() inside the next record, so that it can't be dispatched; -1: there is none
         int64_t interval_ns     # of the keeper
         int64_t thorough_ns
         int64_t least_pages
@@ -35,6 +36,7 @@ cdef class ReputService(Dispatcher):
     cdef readonly:
         CommitLog log
     cdef int64_t _limit(self) noexcept nogil
+    cdef bint _has_more(self) noexcept nogil
     cdef int _step(self) noexcept nogil
     cdef int _walk(self, int64_t limit) noexcept nogil
     cdef int _skip(self, int64_t at) noexcept nogil

@@ -21,7 +21,7 @@ from rocketc.c.service cimport (
     pthread_mutex_unlock, rc_clock_ns, rc_cond_init, rc_cond_wait, rc_service_destroy, rc_service_init,
     rc_service_start, rc_service_stop, rc_service_wait,
 )
-from rocketc.c.status cimport RC_BLANK, RC_FILE_CUT, RC_FLUSH_TIMEOUT, RC_MORE, RC_OK
+from rocketc.c.status cimport RC_BLANK, RC_FILE_CUT, RC_FLUSH_TIMEOUT, RC_MORE, RC_OK, RC_TRUNCATED
 from rocketc.c.vm cimport rc_guard
 from rocketc.derived._change_feed cimport ChangeFeed
 from rocketc.derived._consume_queues cimport ConsumeQueues
@@ -70,6 +70,7 @@ cdef class ReputService(Dispatcher):
         self.most_behind = MOST_BEHIND
         self.follows_flush = config.flush == "sync" and not config.read_un_committed
         self.held = config.hold_readers
+        self.inside = -1
         self.interval_ns = config.flush_interval_consume_queue * 1_000_000
         self.thorough_ns = config.flush_consume_queue_thorough_interval * 1_000_000
         self.least_pages = config.flush_consume_queue_least_pages
@@ -190,6 +191,11 @@ cdef class ReputService(Dispatcher):
         cdef int64_t end = rc_load_i64(&self.log.q.flushed) if self.follows_flush else rc_load_i64(&self.log.q.wrote)
         return end if rc_load_i64(&self.held) == 0 else min(end, rc_load_i64(&self.log.confirmed_position.at))
 
+    cdef bint _has_more(self) noexcept nogil:
+        """Whether there is a record that may be dispatched."""
+        cdef int64_t limit = self._limit()
+        return rc_load_i64(&self.position) < limit and limit != rc_load_i64(&self.inside)
+
     cdef int _step(self) noexcept nogil:
         """Dispatch some records. Returns RC_OK, RC_MORE if there were none, or an error."""
         cdef int64_t before = rc_load_i64(&self.position)
@@ -273,6 +279,8 @@ cdef class ReputService(Dispatcher):
             room_made(&self.log.room, self.queues._count - queues)
         if rc == RC_OK and found == RC_BLANK:
             rc_store_i64(&self.position, f.start + <int64_t>f.size)
+        elif rc == RC_OK and found == RC_TRUNCATED and limit - f.start < file_readable(f):
+            rc_store_i64(&self.inside, limit)
         elif rc == RC_OK and found != RC_OK:
             rc = found
         if f.cut != 0:
@@ -454,7 +462,7 @@ cdef class ReputService(Dispatcher):
             return rc_service_wait(&self.service, POLL_NS)
         rc_store_i64(&self.log.q.reader_asleep, 1)
         rc_fence_full()         # either this thread sees a new record, or the thread that puts it sees reader_asleep
-        stop = rc_service_wait(&self.service, IDLE_NS if rc_load_i64(&self.position) >= self._limit() else 0)
+        stop = rc_service_wait(&self.service, 0 if self._has_more() else IDLE_NS)
         rc_store_i64(&self.log.q.reader_asleep, 0)
         return stop
 
