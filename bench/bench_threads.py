@@ -16,7 +16,7 @@ WAITERS = (1, 8, 64) if bench.quick else (1, 4, 16, 64, 256)
 PUTS = 60_000 if bench.quick else 400_000  # per round, by all threads together
 SYNCED = 3200 if bench.quick else 16_000
 LOCKS = ("spin", "adaptive")  # each against the default, a mutex
-LOCK_THREADS = (2, 16) if bench.quick else (1, 2, 4, 16, 64, 256)
+LOCK_THREADS = (16,) if bench.quick else (1, 2, 4, 16, 64, 256)
 RELEASE = java_peer.RELEASES[0]
 
 
