@@ -22,8 +22,8 @@ from rocketc.tables.table_file import read_table
 pytestmark = pytest.mark.promise(1, 5)
 
 
-# Each run makes every fifth of the possible kills, the long run makes all of them.
-SHARES = [5, pytest.param(1, marks=pytest.mark.long)]
+# Each run makes every eighth of the possible kills, the long run makes all of them.
+SHARES = [8, pytest.param(1, marks=pytest.mark.long)]
 
 # Arguments of the store whose process is killed.
 MIXES = {
