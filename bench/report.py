@@ -288,7 +288,7 @@ def drawn(rows: list[dict], folder: Path) -> dict[str, str]:
     plots = {}
     for figure in FIGURES:
         if lines := curves(figure, rows):
-            name = f"{figure.replace(', ', '-')}.svg"
+            name = f"{figure.replace(', ', '-').replace(' ', '-')}.svg"
             try:
                 draw(figure, lines, folder / name)
             except ImportError:
