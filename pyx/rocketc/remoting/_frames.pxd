@@ -1,0 +1,26 @@
+"""Frames of the remoting protocol, cut out of a stream of bytes."""
+from libc.stdint cimport uint8_t, uint32_t
+
+cdef enum:
+    FRAME_MAX = 16 << 20        # bytes of a frame after its length; more is refused
+    FORM_JSON = 0
+    FORM_ROCKETMQ = 1           # the binary form of a header
+
+# One frame. Its pointers are valid until the next feed().
+ctypedef struct Frame:
+    const uint8_t* header
+    const uint8_t* body
+    uint32_t header_size        # bytes
+    uint32_t body_size
+    uint8_t form                # of the header: FORM_JSON or FORM_ROCKETMQ
+
+cdef class FrameDecoder:
+    cdef:
+        uint8_t* _bytes         # the bytes from _at to _end are fed and not decoded yet
+        size_t _at
+        size_t _end
+        size_t _room            # allocated bytes
+    cdef readonly:
+        bint is_corrupt         # a size was impossible: nothing more is decoded
+    cdef int feed(self, const uint8_t* src, size_t n) except -1
+    cdef int next(self, Frame* frame) noexcept nogil

@@ -1,0 +1,108 @@
+# cython: language_level=3
+"""Frames of the remoting protocol, cut out of a stream of bytes. Sockets, loops and clocks are outside of it.
+
+A frame is: 4 bytes length of what follows, 1 byte form of the header, 3 bytes length of the header, header, body.
+Source: RocketMQ NettyDecoder, RemotingCommand.
+"""
+cimport cython
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memmove
+
+from rocketc.c.bytes cimport rc_get_i32
+from rocketc.c.status cimport RC_BAD_SIZE, RC_MORE, RC_OK
+
+cdef enum:
+    LENGTH_BYTES = 4
+    HEAD_BYTES = 8              # length, form, length of the header
+    KEPT_BYTES = 64 << 10       # a larger buffer is freed when it is empty
+
+
+@cython.final
+cdef class FrameDecoder:
+    """Decodes the frames of one connection: feed it bytes, then ask for the frames that are complete.
+
+    >>> from rocketc.remoting._frames import FrameDecoder
+    >>> decoder = FrameDecoder()
+    >>> decoder.receive(bytes([0, 0, 0, 7, 0, 0, 0, 2]) + b"{}")
+    []
+    >>> decoder.receive(b"x")
+    [(0, b'{}', b'x')]
+    """
+
+    def __dealloc__(self):
+        free(self._bytes)
+
+    cdef int feed(self, const uint8_t* src, size_t n) except -1:
+        """Add n bytes, which are copied. The pointers of earlier frames end."""
+        cdef uint8_t* bigger
+        if self._at == self._end:
+            self._at = self._end = 0
+            if self._room > KEPT_BYTES and n <= KEPT_BYTES:
+                free(self._bytes)
+                self._bytes = NULL
+                self._room = 0
+        elif self._at > 0:
+            memmove(self._bytes, self._bytes + self._at, self._end - self._at)
+            self._end -= self._at
+            self._at = 0
+        if self._end + n > self._room:
+            bigger = <uint8_t*>realloc(self._bytes, self._end + n)
+            if bigger == NULL:
+                raise MemoryError
+            self._bytes = bigger
+            self._room = self._end + n
+        memcpy(self._bytes + self._end, src, n)
+        self._end += n
+        return 0
+
+    cdef int next(self, Frame* frame) noexcept nogil:
+        """Decode the next frame. Its pointers are valid until the next feed().
+
+        Returns RC_OK; RC_MORE if the frame is not complete yet; RC_BAD_SIZE for impossible sizes, now and later.
+        """
+        cdef size_t left = self._end - self._at
+        cdef const uint8_t* p = self._bytes + self._at
+        cdef uint32_t size, header
+        if self.is_corrupt:
+            return RC_BAD_SIZE
+        if left < LENGTH_BYTES:
+            return RC_MORE
+        size = <uint32_t>rc_get_i32(p)
+        if size < HEAD_BYTES - LENGTH_BYTES or size > FRAME_MAX:    # checked first: the size is a claim of the peer
+            self.is_corrupt = True
+            return RC_BAD_SIZE
+        if left < HEAD_BYTES:
+            return RC_MORE
+        header = <uint32_t>rc_get_i32(p + LENGTH_BYTES) & <uint32_t>0xFFFFFF
+        if p[LENGTH_BYTES] > FORM_ROCKETMQ or header > size - (HEAD_BYTES - LENGTH_BYTES):
+            self.is_corrupt = True
+            return RC_BAD_SIZE
+        if left - LENGTH_BYTES < size:
+            return RC_MORE
+        frame.form = p[LENGTH_BYTES]
+        frame.header = p + HEAD_BYTES
+        frame.header_size = header
+        frame.body = frame.header + header
+        frame.body_size = size - (HEAD_BYTES - LENGTH_BYTES) - header
+        self._at += LENGTH_BYTES + <size_t>size
+        return RC_OK
+
+    @property
+    def waiting(self):
+        """Number of bytes that are fed and belong to no decoded frame."""
+        return self._end - self._at
+
+    def receive(self, const uint8_t[::1] data not None):
+        """Feed bytes and return the frames that are complete now, as (form, header, body).
+
+        form  of the header: 0 JSON, 1 ROCKETMQ
+        Frames before an impossible size are returned; `is_corrupt` is True then, and the connection must be closed.
+        """
+        cdef Frame frame
+        cdef list frames = []
+        if data.shape[0] > 0 and not self.is_corrupt:
+            self.feed(&data[0], <size_t>data.shape[0])
+        while self.next(&frame) == RC_OK:
+            frames.append((frame.form, frame.header[:frame.header_size], frame.body[:frame.body_size]))
+        return frames
