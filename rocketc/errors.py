@@ -42,6 +42,14 @@ class PageCacheBusyError(RocketcError):
     """A put has held the put lock for longer than osPageCacheBusyTimeOutMills: try again a moment later."""
 
 
+class FrameError(RocketcError, ValueError):
+    """Bytes that do not form a frame of the remoting protocol. The connection that they came from must be closed."""
+
+
+class BadRequestError(RocketcError, ValueError):
+    """A request lacks a field that it needs, or a field has a value of the wrong type."""
+
+
 class CorruptRecordError(RocketcError, ValueError):
     """Bytes that RocketMQ does not write.
 

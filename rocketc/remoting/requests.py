@@ -1,0 +1,373 @@
+"""The one table of requests: code, name, fields, fields of the answer, bodies. The docs page and the tests read it too.
+
+Source: RocketMQ RequestCode, remoting/protocol/header, as of 5.3.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rocketc.errors import BadRequestError
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+
+class Kind(NamedTuple):
+    """The type of a field: how Java reads its text.
+
+    name   for people
+    least, most  of a number
+    """
+
+    name: str
+    least: int = 0
+    most: int = 0
+
+    def parse(self, text: str) -> Any:
+        """Return the value of a text. Raises ValueError."""
+        if self is TEXT:
+            return text
+        if self is BOOL:
+            return text.lower() == "true"
+        if not _NUMBER.fullmatch(text) or not self.least <= int(text) <= self.most:
+            raise ValueError(text)
+        return int(text)
+
+
+TEXT = Kind("text")
+BOOL = Kind("bool")
+INT = Kind("int", -(1 << 31), (1 << 31) - 1)
+LONG = Kind("long", -(1 << 63), (1 << 63) - 1)
+
+
+class Field(NamedTuple):
+    """One field of a request or an answer.
+
+    required  Java's peers always send it; a broker may fail without it
+    short     its name in the requests with one-letter names
+    """
+
+    name: str
+    kind: Kind
+    required: bool = True
+    short: str = ""
+
+
+class Request(NamedTuple):
+    """One kind of request.
+
+    fields, answer     the fields of the request and of the answer
+    short              True: the request uses the one-letter names
+    body, answer_body  what they hold, if there are any
+    """
+
+    code: int
+    name: str
+    fields: tuple[Field, ...] = ()
+    answer: tuple[Field, ...] = ()
+    short: bool = False
+    body: str = ""
+    answer_body: str = ""
+
+    def decode(self, fields: Mapping[str, str]) -> dict[str, Any]:
+        """Return the values of a request's fields by name. Fields that the table does not have are left out.
+
+        Raises BadRequestError, which names the request and the field.
+
+        >>> REQUESTS[15].decode({"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": "17"})
+        {'consumerGroup': 'g', 'topic': 'orders', 'queueId': 0, 'commitOffset': 17}
+        """
+        return _decode(self.name, self.fields, fields, short=self.short)
+
+    def encode(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """Return the fields of a request, as texts. Leaves out other names, and values of None.
+
+        >>> REQUESTS[105].encode({"topic": "orders", "acceptStandardJsonOnly": True})
+        {'topic': 'orders', 'acceptStandardJsonOnly': 'true'}
+        """
+        return _encode(self.fields, values, short=self.short)
+
+    def decode_answer(self, fields: Mapping[str, str]) -> dict[str, Any]:
+        """Return the values of an answer's fields by name. Raises BadRequestError."""
+        return _decode(f"the answer to {self.name}", self.answer, fields, short=False)
+
+    def encode_answer(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """Return the fields of an answer, as texts."""
+        return _encode(self.answer, values, short=False)
+
+
+def _decode(what: str, known: tuple[Field, ...], fields: Mapping[str, str], *, short: bool) -> dict[str, Any]:
+    values = {}
+    for field in known:
+        name = field.short if short else field.name
+        text = fields.get(name)
+        if text is None:
+            if field.required:
+                raise BadRequestError(f"{what} lacks the field {_name(field, short)}")
+            continue
+        try:
+            values[field.name] = field.kind.parse(text)
+        except ValueError:
+            raise BadRequestError(
+                f"{what}: the field {_name(field, short)} is {text[:40]!r}, which is not of type {field.kind.name}"
+            ) from None
+    return values
+
+
+def _encode(known: tuple[Field, ...], values: Mapping[str, Any], *, short: bool) -> dict[str, str]:
+    out = {}
+    for field in known:
+        value = values.get(field.name)
+        if value is not None:
+            out[field.short if short else field.name] = str(value).lower() if field.kind is BOOL else str(value)
+    return out
+
+
+def _name(field: Field, short: bool) -> str:
+    return f"{field.short} ({field.name})" if short else field.name
+
+
+SEND = (
+    Field("producerGroup", TEXT, short="a"),
+    Field("topic", TEXT, short="b"),
+    Field("defaultTopic", TEXT, short="c"),
+    Field("defaultTopicQueueNums", INT, short="d"),
+    Field("queueId", INT, short="e"),
+    Field("sysFlag", INT, short="f"),
+    Field("bornTimestamp", LONG, short="g"),
+    Field("flag", INT, short="h"),
+    Field("properties", TEXT, required=False, short="i"),
+    Field("reconsumeTimes", INT, required=False, short="j"),
+    Field("unitMode", BOOL, required=False, short="k"),
+    Field("maxReconsumeTimes", INT, required=False, short="l"),
+    Field("batch", BOOL, required=False, short="m"),
+    Field("brokerName", TEXT, required=False, short="n"),
+)
+SENT = (
+    Field("msgId", TEXT),
+    Field("queueId", INT),
+    Field("queueOffset", LONG),
+    Field("transactionId", TEXT, required=False),
+    Field("batchUniqId", TEXT, required=False),
+    Field("recallHandle", TEXT, required=False),
+)
+PUSHED = (
+    Field("producerGroup", TEXT),
+    Field("topic", TEXT),
+    Field("defaultTopic", TEXT),
+    Field("defaultTopicQueueNums", INT),
+    Field("queueId", INT),
+    Field("sysFlag", INT),
+    Field("bornTimestamp", LONG),
+    Field("flag", INT),
+    Field("properties", TEXT, required=False),
+    Field("reconsumeTimes", INT, required=False),
+    Field("unitMode", BOOL, required=False),
+    Field("bornHost", TEXT),
+    Field("storeHost", TEXT),
+    Field("storeTimestamp", LONG),
+)
+PULL = (
+    Field("consumerGroup", TEXT),
+    Field("topic", TEXT),
+    Field("queueId", INT),
+    Field("queueOffset", LONG),
+    Field("maxMsgNums", INT),
+    Field("sysFlag", INT),
+    Field("commitOffset", LONG),
+    Field("suspendTimeoutMillis", LONG),
+    Field("subscription", TEXT, required=False),
+    Field("subVersion", LONG),
+    Field("expressionType", TEXT, required=False),
+    Field("maxMsgBytes", INT, required=False),
+    Field("requestSource", INT, required=False),
+    Field("proxyFrowardClientId", TEXT, required=False),
+)
+PULLED = (
+    Field("suggestWhichBrokerId", LONG),
+    Field("nextBeginOffset", LONG),
+    Field("minOffset", LONG),
+    Field("maxOffset", LONG),
+    Field("offsetDelta", LONG, required=False),
+    Field("topicSysFlag", INT, required=False),
+    Field("groupSysFlag", INT, required=False),
+    Field("forbiddenType", INT, required=False),
+)
+INDEXED = (Field("indexLastUpdateTimestamp", LONG), Field("indexLastUpdatePhyoffset", LONG))
+REGISTERED = (Field("haServerAddr", TEXT, required=False), Field("masterAddr", TEXT, required=False))
+
+_REQUESTS = (
+    Request(10, "SEND_MESSAGE", fields=SEND, answer=SENT, body="the message's body"),
+    Request(11, "PULL_MESSAGE", fields=PULL, answer=PULLED, answer_body="the stored records"),
+    Request(
+        12,
+        "QUERY_MESSAGE",
+        fields=(
+            Field("topic", TEXT),
+            Field("key", TEXT),
+            Field("maxNum", INT),
+            Field("beginTimestamp", LONG),
+            Field("endTimestamp", LONG),
+        ),
+        answer=INDEXED,
+        answer_body="the stored records",
+    ),
+    Request(
+        14,
+        "QUERY_CONSUMER_OFFSET",
+        fields=(
+            Field("consumerGroup", TEXT),
+            Field("topic", TEXT),
+            Field("queueId", INT),
+            Field("setZeroIfNotFound", BOOL, required=False),
+        ),
+        answer=(Field("offset", LONG, required=False),),
+    ),
+    Request(
+        15,
+        "UPDATE_CONSUMER_OFFSET",
+        fields=(Field("consumerGroup", TEXT), Field("topic", TEXT), Field("queueId", INT), Field("commitOffset", LONG)),
+    ),
+    Request(28, "GET_BROKER_RUNTIME_INFO", answer_body="KVTable"),
+    Request(
+        29,
+        "SEARCH_OFFSET_BY_TIMESTAMP",
+        fields=(
+            Field("topic", TEXT),
+            Field("queueId", INT),
+            Field("timestamp", LONG),
+            Field("boundaryType", TEXT, required=False),
+        ),
+        answer=(Field("offset", LONG),),
+    ),
+    Request(
+        30,
+        "GET_MAX_OFFSET",
+        fields=(Field("topic", TEXT), Field("queueId", INT), Field("committed", BOOL, required=False)),
+        answer=(Field("offset", LONG),),
+    ),
+    Request(
+        31, "GET_MIN_OFFSET", fields=(Field("topic", TEXT), Field("queueId", INT)), answer=(Field("offset", LONG),)
+    ),
+    Request(
+        32,
+        "GET_EARLIEST_MSG_STORETIME",
+        fields=(Field("topic", TEXT), Field("queueId", INT)),
+        answer=(Field("timestamp", LONG),),
+    ),
+    Request(
+        33,
+        "VIEW_MESSAGE_BY_ID",
+        fields=(Field("topic", TEXT, required=False), Field("offset", LONG)),
+        answer_body="the stored record",
+    ),
+    Request(
+        34,
+        "HEART_BEAT",
+        answer=(Field("IS_SUPPORT_HEART_BEAT_V2", BOOL, required=False), Field("IS_SUB_CHANGE", BOOL, required=False)),
+        body="HeartbeatData",
+    ),
+    Request(
+        35,
+        "UNREGISTER_CLIENT",
+        fields=(
+            Field("clientID", TEXT),
+            Field("producerGroup", TEXT, required=False),
+            Field("consumerGroup", TEXT, required=False),
+        ),
+    ),
+    Request(38, "GET_CONSUMER_LIST_BY_GROUP", fields=(Field("consumerGroup", TEXT),), answer_body="consumerIdList"),
+    Request(40, "NOTIFY_CONSUMER_IDS_CHANGED", fields=(Field("consumerGroup", TEXT),)),
+    Request(41, "LOCK_BATCH_MQ", body="consumerGroup, clientId, onlyThisBroker, mqSet", answer_body="lockOKMQSet"),
+    Request(42, "UNLOCK_BATCH_MQ", body="as LOCK_BATCH_MQ"),
+    Request(46, "CHECK_CLIENT_CONFIG", body="clientId, group, subscriptionData, namespace"),
+    Request(100, "PUT_KV_CONFIG", fields=(Field("namespace", TEXT), Field("key", TEXT), Field("value", TEXT))),
+    Request(
+        101,
+        "GET_KV_CONFIG",
+        fields=(Field("namespace", TEXT), Field("key", TEXT)),
+        answer=(Field("value", TEXT, required=False),),
+    ),
+    Request(102, "DELETE_KV_CONFIG", fields=(Field("namespace", TEXT), Field("key", TEXT))),
+    Request(
+        103,
+        "REGISTER_BROKER",
+        fields=(
+            Field("brokerName", TEXT),
+            Field("brokerAddr", TEXT),
+            Field("clusterName", TEXT),
+            Field("haServerAddr", TEXT),
+            Field("brokerId", LONG),
+            Field("heartbeatTimeoutMillis", LONG, required=False),
+            Field("enableActingMaster", BOOL, required=False),
+            Field("compressed", BOOL, required=False),
+            Field("bodyCrc32", INT, required=False),
+        ),
+        answer=REGISTERED,
+        body="RegisterBrokerBody, possibly deflated",
+        answer_body="KVTable of order topics",
+    ),
+    Request(
+        104,
+        "UNREGISTER_BROKER",
+        fields=(
+            Field("brokerName", TEXT),
+            Field("brokerAddr", TEXT),
+            Field("clusterName", TEXT),
+            Field("brokerId", LONG),
+        ),
+    ),
+    Request(
+        105,
+        "GET_ROUTEINFO_BY_TOPIC",
+        fields=(Field("topic", TEXT), Field("acceptStandardJsonOnly", BOOL, required=False)),
+        answer_body="TopicRouteData",
+    ),
+    Request(106, "GET_BROKER_CLUSTER_INFO", answer_body="ClusterInfo"),
+    Request(
+        205, "WIPE_WRITE_PERM_OF_BROKER", fields=(Field("brokerName", TEXT),), answer=(Field("wipeTopicCount", INT),)
+    ),
+    Request(206, "GET_ALL_TOPIC_LIST_FROM_NAMESERVER", answer_body="TopicList"),
+    Request(216, "DELETE_TOPIC_IN_NAMESRV", fields=(Field("topic", TEXT), Field("clusterName", TEXT, required=False))),
+    Request(217, "REGISTER_TOPIC_IN_NAMESRV", fields=(Field("topic", TEXT),)),
+    Request(219, "GET_KVLIST_BY_NAMESPACE", fields=(Field("namespace", TEXT),), answer_body="KVTable"),
+    Request(224, "GET_TOPICS_BY_CLUSTER", fields=(Field("cluster", TEXT),), answer_body="TopicList"),
+    Request(304, "GET_SYSTEM_TOPIC_LIST_FROM_NS", answer_body="TopicList"),
+    Request(310, "SEND_MESSAGE_V2", fields=SEND, answer=SENT, short=True, body="the message's body"),
+    Request(311, "GET_UNIT_TOPIC_LIST", answer_body="TopicList"),
+    Request(312, "GET_HAS_UNIT_SUB_TOPIC_LIST", answer_body="TopicList"),
+    Request(313, "GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST", answer_body="TopicList"),
+    Request(318, "UPDATE_NAMESRV_CONFIG", body="properties, a line each"),
+    Request(319, "GET_NAMESRV_CONFIG", answer_body="properties, a line each"),
+    Request(
+        320,
+        "SEND_BATCH_MESSAGE",
+        fields=SEND,
+        answer=SENT,
+        short=True,
+        body="messages: length, magic, CRC, flag, body, properties",
+    ),
+    Request(
+        322,
+        "QUERY_DATA_VERSION",
+        fields=(
+            Field("brokerName", TEXT),
+            Field("brokerAddr", TEXT),
+            Field("clusterName", TEXT),
+            Field("brokerId", LONG),
+        ),
+        answer=(Field("changed", BOOL),),
+        body="DataVersion",
+        answer_body="DataVersion",
+    ),
+    Request(324, "SEND_REPLY_MESSAGE", fields=SEND, body="the reply's body"),
+    Request(325, "SEND_REPLY_MESSAGE_V2", fields=SEND, short=True, body="the reply's body"),
+    Request(326, "PUSH_REPLY_MESSAGE_TO_CLIENT", fields=PUSHED, body="the reply's body"),
+    Request(
+        327, "ADD_WRITE_PERM_OF_BROKER", fields=(Field("brokerName", TEXT),), answer=(Field("addTopicCount", INT),)
+    ),
+    Request(361, "LITE_PULL_MESSAGE", fields=PULL, answer=PULLED, answer_body="the stored records"),
+)
+REQUESTS = {request.code: request for request in _REQUESTS}
