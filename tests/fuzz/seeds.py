@@ -6,6 +6,7 @@ Inputs are small: libFuzzer combines parts of several.
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import tempfile
@@ -20,6 +21,7 @@ from support import oracle, stores
 from support.index_files import SPECIFIED, index_bytes
 
 import rocketc
+from rocketc.remoting.command import Command, Form
 from rocketc.tables.fastjson import parse, to_bytes
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -132,6 +134,21 @@ def of_small_files(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     yield "id", "unique", "\n".join([*unique, "not an id", "0" * 56]).encode()[:250]
 
 
+def of_frames(folder: Path) -> Iterator[tuple[str, str, bytes]]:
+    """Recorded requests: the first one of each code, in both forms."""
+    recorded = [json.loads(line) for line in (CORPUS.parents[1] / "golden/admin-5.3.3.jsonl").read_text().splitlines()]
+    for code in (11, 12, 30, 34, 105, 310):
+        one = next(one for one in recorded if one["code"] == code)
+        command = Command(
+            code, one["request"] or {}, (one["requestBody"] or "")[:200].encode(), opaque=7, language="JAVA"
+        )
+        for form in Form:
+            frame = command.encode(form)
+            yield "frames", f"{code}-{form.name.lower()}", b"\x20" + frame + frame[: len(frame) // 2]
+            yield "header", f"{code}-{form.name.lower()}", frame[8 : 8 + int.from_bytes(frame[5:8], "big")]
+    yield "header", "escapes", b'{"remark":"\\u00e9\\ud83d\\ude00\\n\\/\\x","extFields":{"a":null,"b":1},"code":-1}'
+
+
 def _first(value: Any) -> Any:
     """Reduce each object of a table to its first two entries."""
     return dict(list(value.items())[:2]) if isinstance(value, dict) else value
@@ -176,7 +193,7 @@ def main() -> None:
         folder = Path(name)
         for golden in ("v533-store", "v533-store-crc", "v533-broker", "v497-broker"):
             stores.unpack(golden, folder)
-        for make in (of_logs, of_queues, of_indexes, of_small_files, of_stores):
+        for make in (of_logs, of_queues, of_indexes, of_small_files, of_stores, of_frames):
             for target, seed, data in make(folder):
                 (CORPUS / target).mkdir(parents=True, exist_ok=True)
                 (CORPUS / target / seed).write_bytes(data)

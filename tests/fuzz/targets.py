@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from fuzz import logs, mutate, opened, texts, units, whole
+from fuzz import frames, logs, mutate, opened, texts, units, whole
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ TARGETS = {
     "table": Target(texts.table),
     "conf": Target(texts.conf),
     "id": Target(texts.message_id, 256),
+    "frames": Target(frames.stream, 2048),
+    "header": Target(frames.header),
     "store": Target(whole.store, 4096, mutate.in_a_store(0)),
     "opened": Target(opened.store, 4096, mutate.in_a_store(1)),
 }

@@ -147,7 +147,7 @@ cdef int parse_json(const uint8_t* src, size_t n, Header* h) noexcept nogil:
                 h.remark = text
             elif is_named(&name, b"language", 8):
                 h.language_name = text
-            elif not is_named(&name, b"serializeTypeCurrentRPC", 23):
+            elif text.is_escaped or not is_named(&name, b"serializeTypeCurrentRPC", 23):
                 return RC_MORE
         elif p[0] == c"{":
             if not is_named(&name, b"extFields", 9):

@@ -109,6 +109,7 @@ def test_both_decoders_agree_on_damaged_json(command, data):
 @example(b'{"code":2147483648}')
 @example(b'{"code":1.0}')
 @example(b'{"co\\u0064e":7}')
+@example(b'{"serializeTypeCurrentRPC":"JSO\\N"}')
 def test_both_decoders_agree_on_any_bytes(data):
     fast = decode_json(data)
     assert fast is None or fast == outcome(_from_json, data)
