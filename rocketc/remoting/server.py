@@ -1,0 +1,248 @@
+"""A server of the remoting protocol: connections, and the processors of their requests.
+
+Source: RocketMQ NettyRemotingServer, NettyRemotingAbstract.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rocketc.errors import BadRequestError, FrameError
+from rocketc.remoting.command import Command, Flag
+from rocketc.remoting.connection import Connection, Frame, Limits
+from rocketc.remoting.requests import REQUESTS
+
+_log = logging.getLogger("rocketc.remoting")
+
+_KNOWS_GO_AWAY = 475  # V5_3_1: later clients know GO_AWAY
+_SWEEP_SECONDS = 5.0
+_REMARK_MOST = 1000  # characters of an error that a peer gets
+
+
+class AnswerCode(enum.IntEnum):
+    """The codes of answers that a server sends itself."""
+
+    SUCCESS = 0
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    REQUEST_CODE_NOT_SUPPORTED = 3
+    GO_AWAY = 1500
+
+
+@dataclass
+class Answer:
+    """What a processor returns.
+
+    code    of the answer
+    values  fields of the table of requests, by name
+    fields  other fields, as texts
+    """
+
+    code: int = AnswerCode.SUCCESS
+    values: Mapping[str, Any] = field(default_factory=dict)
+    body: bytes = b""
+    remark: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Call:
+    """One request on its way through a processor.
+
+    values      its fields, as the table of requests decodes them
+    connection  where it came from; processors use it only as a name, and for its `peer`
+    later       answers a request for which process() returned None; a second call does nothing
+    """
+
+    command: Command
+    values: dict[str, Any]
+    connection: Connection
+    later: Callable[[Answer], None]
+
+
+class Processor(Protocol):
+    """Processes requests of some codes. Frames and sockets are outside of it."""
+
+    codes: Iterable[int]
+
+    def process(self, call: Call) -> Answer | None:
+        """Return the answer; None: call.later() answers."""
+        ...
+
+
+class Server:
+    """Accepts connections and answers their requests.
+
+    processors   of this server; each code has one
+    on_lost      called with each connection that ended
+    limits       see Limits
+    Use it as an async context manager; it ends in order: no new connections, GO_AWAY to requests that wait, answers to
+    those in flight for up to `grace` seconds.
+    """
+
+    def __init__(
+        self,
+        processors: Iterable[Processor],
+        *,
+        on_lost: Callable[[Connection], object] = lambda connection: None,
+        limits: Limits | None = None,
+        grace: float = 5.0,
+    ) -> None:
+        self.limits = Limits() if limits is None else limits
+        self.connections: set[Connection] = set()
+        self._processors = {code: processor for processor in processors for code in processor.codes}
+        self._on_lost = on_lost
+        self._grace = grace
+        self._listening: list[asyncio.Server] = []
+        self._is_ending = False
+        self._bytes_in_flight = 0
+        self._without_room: dict[Connection, None] = {}  # in the order in which they came
+        self._sweep: asyncio.TimerHandle | None = None
+        self.refused = 0  # connections beyond the limit
+
+    # connections
+
+    def connection(self) -> Connection:
+        """Make the protocol of a new connection: the factory for a listening socket, or for a test's network."""
+        return Connection(self)
+
+    async def listen(self, host: str | None, port: int) -> tuple[str, int]:
+        """Listen on an address; port 0 takes a free one. Return the host and port of the first socket.
+
+        host  None: all addresses, IPv6 and IPv4
+        Raises OSError, for example if the port is in use.
+        """
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(self.connection, host, port, backlog=1024)
+        self._listening.append(server)
+        if self._sweep is None:
+            self._sweep = loop.call_later(_SWEEP_SECONDS, self._check_times)
+        name = server.sockets[0].getsockname()
+        return name[0], name[1]
+
+    def opened(self, connection: Connection) -> bool:
+        if self._is_ending or len(self.connections) >= self.limits.connections:
+            self.refused += 1
+            _log.log(
+                logging.WARNING if self.refused == 1 else logging.DEBUG,
+                "%s: refused, there are %d connections", connection.peer, len(self.connections),
+            )  # fmt: skip
+            return False
+        self.connections.add(connection)
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._check_times)
+        return True
+
+    def lost(self, connection: Connection) -> None:
+        self._without_room.pop(connection, None)
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self._on_lost(connection)
+
+    def _check_times(self) -> None:
+        loop = asyncio.get_running_loop()
+        for connection in list(self.connections):
+            connection.check_times(loop.time())
+        self._sweep = loop.call_later(_SWEEP_SECONDS, self._check_times) if self.connections else None
+
+    # room for requests
+
+    def take(self, connection: Connection, size: int) -> bool:
+        if self._bytes_in_flight > 0 and self._bytes_in_flight + size > self.limits.bytes_in_flight:
+            self._without_room[connection] = None
+            return False
+        self._bytes_in_flight += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        self._bytes_in_flight -= size
+        waiting, self._without_room = self._without_room, {}
+        for connection in waiting:
+            asyncio.get_running_loop().call_soon(connection.resume)
+
+    # requests
+
+    def handle(self, connection: Connection, frame: Frame, reply: Callable[[bytes], None]) -> None:
+        try:
+            command = Command.decode(*frame)
+        except FrameError as error:
+            _log.warning("%s: %s; the connection is closed", connection.peer, error)
+            reply(b"")
+            connection.abort()
+            return
+        if command.is_answer:
+            self.answered(connection, command)
+            reply(b"")
+            return
+
+        def later(answer: Answer) -> None:
+            reply(b"" if command.is_oneway else self._encode(command, answer))
+
+        if (answer := self._process(connection, command, later)) is not None:
+            later(answer)
+
+    def answered(self, connection: Connection, command: Command) -> None:
+        """An answer to a request of this server arrived."""
+        _log.debug("%s: answer %d to no request", connection.peer, command.opaque)
+
+    def _process(self, connection: Connection, command: Command, later: Callable[[Answer], None]) -> Answer | None:
+        processor = self._processors.get(command.code)
+        if processor is None:
+            return Answer(AnswerCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {command.code} not supported")
+        try:
+            request = REQUESTS.get(command.code)
+            values = request.decode(command.fields) if request is not None else {}
+            return processor.process(Call(command, values, connection, later))
+        except BadRequestError as error:
+            return Answer(AnswerCode.SYSTEM_ERROR, remark=str(error))
+        except Exception as error:
+            _log.exception("%s: request %d failed", connection.peer, command.code)
+            return Answer(AnswerCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"[:_REMARK_MOST])
+
+    def _encode(self, command: Command, answer: Answer) -> bytes:
+        request = REQUESTS.get(command.code)
+        fields = request.encode_answer(answer.values) if request is not None else {}
+        return Command(
+            answer.code,
+            {**fields, **answer.fields},
+            answer.body,
+            command.opaque,
+            Flag.ANSWER,
+            answer.remark,
+        ).encode()
+
+    # the end
+
+    async def __aenter__(self) -> Server:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the server in order."""
+        self._is_ending = True
+        for listening in self._listening:
+            listening.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        ends = [asyncio.ensure_future(connection.close(self._grace)) for connection in self.connections]
+        if ends:
+            await asyncio.wait(ends)
+
+    def turn_away(self, connection: Connection, frame: Frame) -> bytes:
+        """Answer a request that is not processed: the peer may send it to another server."""
+        try:
+            command = Command.decode(*frame)
+        except FrameError:
+            return b""
+        if command.is_answer or command.is_oneway:
+            return b""
+        code = AnswerCode.GO_AWAY if command.version > _KNOWS_GO_AWAY else AnswerCode.SYSTEM_BUSY
+        return self._encode(command, Answer(code, remark="the server ends; connect again"))

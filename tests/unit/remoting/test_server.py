@@ -1,0 +1,377 @@
+"""The server on virtual time and on a network in memory that delays and splits."""
+
+import asyncio
+import logging
+import random
+import struct
+
+import pytest
+from simulation import virtual
+
+from rocketc.remoting._frames import FrameDecoder
+from rocketc.remoting.command import Command, Flag, Form
+from rocketc.remoting.connection import Limits
+from rocketc.remoting.server import Answer, AnswerCode, Server
+
+MAX_OFFSET = {"topic": "orders", "queueId": "3"}
+
+
+class Client(asyncio.Protocol):
+    """A peer that collects answers."""
+
+    def __init__(self):
+        self.answers, self.lost, self.paused = [], False, False
+        self._decoder = FrameDecoder()
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.answers += [Command.decode(*frame) for frame in self._decoder.receive(data)]
+
+    def connection_lost(self, error):
+        self.lost = True
+
+    def pause_writing(self):
+        self.paused = True
+
+    def resume_writing(self):
+        self.paused = False
+
+    def send(self, *commands, form=Form.JSON):
+        self.transport.write(b"".join(command.encode(form) for command in commands))
+
+    def codes(self):
+        return [answer.code for answer in self.answers]
+
+
+class Offsets:
+    """Answers GET_MAX_OFFSET with the queue id, fails for topic `bad`, holds requests of topic `held`."""
+
+    codes = (30,)
+
+    def __init__(self):
+        self.held, self.processed = [], 0
+
+    def process(self, call):
+        self.processed += 1
+        if call.values["topic"] == "bad":
+            raise RuntimeError("x" * 5000)
+        if call.values["topic"] == "held":
+            self.held.append(call)
+            return None
+        return Answer(values={"offset": call.values["queueId"]}, fields={"MSG_REGION": "here"})
+
+
+def scene(main, *, seed=1, delay=(0.0, 0.01), **limits):
+    """Run main(server, connect, processor) on virtual time; connect() makes a client."""
+
+    async def whole():
+        chance, offsets = random.Random(seed), Offsets()
+        server = Server([offsets], limits=Limits(**limits), grace=2.0)
+
+        def connect():
+            client = Client()
+            virtual.link(client, server.connection(), chance, delay)
+            return client
+
+        async with server:
+            await main(server, connect, offsets)
+
+    virtual.run(whole())
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("form", Form)
+def test_pipelined_requests_are_answered(seed, form):
+    async def main(server, connect, offsets):
+        client = connect()
+        client.send(*[Command(30, {"topic": "orders", "queueId": str(n)}, opaque=n) for n in range(50)], form=form)
+        await asyncio.sleep(5)
+        assert [(a.opaque, a.fields["offset"], a.flag) for a in client.answers] == [
+            (n, str(n), Flag.ANSWER) for n in range(50)
+        ]
+        assert client.answers[0].fields["MSG_REGION"] == "here"
+
+    scene(main, seed=seed)
+
+
+def test_errors_are_answers(caplog):
+    async def main(server, connect, offsets):
+        client = connect()
+        client.send(
+            Command(30, {**MAX_OFFSET, "topic": "bad"}, opaque=1),
+            Command(30, {"topic": "orders"}, opaque=2),
+            Command(30, {**MAX_OFFSET, "queueId": "x"}, opaque=3),
+            Command(9999, opaque=4),
+            Command(30, MAX_OFFSET, opaque=5),
+        )
+        await asyncio.sleep(1)
+        assert [(a.opaque, a.code) for a in client.answers] == [(1, 1), (2, 1), (3, 1), (4, 3), (5, 0)]
+        remarks = [a.remark for a in client.answers]
+        assert remarks[0].startswith("RuntimeError: xxx") and len(remarks[0]) == 1000
+        assert remarks[1] == "GET_MAX_OFFSET lacks the field queueId"
+        assert "queueId is 'x'" in remarks[2]
+        assert remarks[3] == " request type 9999 not supported"
+
+    scene(main)
+    assert [r.message.split(": ", 1)[1] for r in caplog.records if r.levelno >= logging.ERROR] == ["request 30 failed"]
+
+
+def test_oneway_requests_and_answers_are_not_answered():
+    async def main(server, connect, offsets):
+        client = connect()
+        client.send(
+            Command(30, MAX_OFFSET, flag=Flag.ONEWAY),
+            Command(30, {}, flag=Flag.ONEWAY),
+            Command(9999, flag=Flag.ONEWAY),
+            Command(0, flag=Flag.ANSWER, opaque=77),
+        )
+        await asyncio.sleep(1)
+        assert client.answers == [] and not client.lost and offsets.processed == 1
+
+    scene(main)
+
+
+def test_a_request_is_answered_later_and_once():
+    async def main(server, connect, offsets):
+        client = connect()
+        client.send(Command(30, {**MAX_OFFSET, "topic": "held"}, opaque=1), Command(30, MAX_OFFSET, opaque=2))
+        await asyncio.sleep(10)
+        assert [a.opaque for a in client.answers] == [2]
+        [call] = offsets.held
+        for offset in (7, 8):
+            call.later(Answer(values={"offset": offset}))
+        await asyncio.sleep(1)
+        assert [(a.opaque, a.fields["offset"]) for a in client.answers[1:]] == [(1, "7")]
+        assert {c.in_flight for c in server.connections} == {0}
+
+    scene(main)
+
+
+def test_a_peer_with_too_many_requests_waits_and_others_do_not():
+    async def main(server, connect, offsets):
+        greedy, other = connect(), connect()
+        greedy.send(*[Command(30, {**MAX_OFFSET, "topic": "held"}, opaque=n) for n in range(50)])
+        await asyncio.sleep(1)
+        assert len(offsets.held) == 8
+        other.send(Command(30, MAX_OFFSET))
+        await asyncio.sleep(1)
+        assert other.codes() == [0]
+        while len(greedy.answers) < 50:
+            offsets.held.pop(0).later(Answer())
+            await asyncio.sleep(0.1)
+            assert len(offsets.held) <= 8
+        assert [a.opaque for a in greedy.answers] == list(range(50))
+
+    scene(main, in_flight=8)
+
+
+def test_the_bytes_of_all_requests_are_limited():
+    async def main(server, connect, offsets):
+        clients = [connect() for _ in range(5)]
+        for client in clients:
+            client.send(Command(30, {**MAX_OFFSET, "topic": "held"}, bytes(4000)))
+        await asyncio.sleep(1)
+        assert len(offsets.held) == 2
+        clients[4].transport.cut()  # one that waits goes away
+        while offsets.held:
+            offsets.held.pop(0).later(Answer())
+            await asyncio.sleep(0.1)
+            assert len(offsets.held) <= 2
+        assert [len(client.answers) for client in clients] == [1, 1, 1, 1, 0]
+
+    scene(main, bytes_in_flight=9000)
+
+
+def test_a_lost_connection_returns_its_room():
+    async def main(server, connect, offsets):
+        first, second = connect(), connect()
+        first.send(Command(30, {**MAX_OFFSET, "topic": "held"}, bytes(8000)))
+        await asyncio.sleep(1)
+        second.send(Command(30, MAX_OFFSET, bytes(8000)))
+        await asyncio.sleep(1)
+        assert second.answers == []
+        first.transport.cut()
+        await asyncio.sleep(1)
+        assert second.codes() == [0] and len(server.connections) == 1
+        offsets.held[0].later(Answer())  # too late, and harmless
+        await asyncio.sleep(1)
+        second.send(Command(30, MAX_OFFSET, bytes(8000)))
+        await asyncio.sleep(1)
+        assert second.codes() == [0, 0]
+
+    scene(main, bytes_in_flight=9000)
+
+
+def test_one_request_may_be_larger_than_the_limit_of_all():
+    async def main(server, connect, offsets):
+        client = connect()
+        client.send(Command(30, MAX_OFFSET, bytes(1 << 20)))
+        await asyncio.sleep(1)
+        assert client.codes() == [0]
+
+    scene(main, bytes_in_flight=9000)
+
+
+def test_a_peer_that_does_not_read_is_not_read_and_then_closed():
+    async def main(server, connect, offsets):
+        lazy, other = connect(), connect()
+        lazy.transport.pause_reading()
+        for n in range(20_000):
+            lazy.send(Command(30, MAX_OFFSET, opaque=n))
+            if n % 100 == 0:
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+        assert 0 < offsets.processed < 2000 and not lazy.lost  # its requests wait, and cost nothing more
+        other.send(Command(30, MAX_OFFSET))
+        await asyncio.sleep(1)
+        assert other.codes() == [0]
+        lazy.transport.resume_reading()
+        await asyncio.sleep(60)
+        assert len(lazy.answers) == 20_000
+
+    scene(main, unread=50_000)
+
+
+def test_a_peer_with_too_many_unread_answers_is_closed(caplog):
+    async def main(server, connect, offsets):
+        lazy = connect()
+        lazy.transport.pause_reading()
+        lazy.send(*[Command(30, {**MAX_OFFSET, "topic": "held"}, opaque=n) for n in range(100)])
+        await asyncio.sleep(1)
+        for call in offsets.held:
+            call.later(Answer(body=bytes(1000)))
+        await asyncio.sleep(1)
+        assert lazy.lost and not server.connections
+
+    scene(main, unread=10_000, unread_most=50_000)
+    assert "bytes of answers are unread" in caplog.text
+
+
+@pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n", struct.pack(">II", 10, 2) + b"[]1234", bytes(8)])
+def test_another_protocol_closes_its_own_connection(junk, caplog):
+    async def main(server, connect, offsets):
+        bad, good = connect(), connect()
+        bad.send(Command(30, MAX_OFFSET))
+        await asyncio.sleep(1)
+        bad.transport.write(junk + Command(30, MAX_OFFSET).encode())
+        good.send(Command(30, MAX_OFFSET))
+        await asyncio.sleep(1)
+        assert bad.lost and bad.codes() == [0]
+        assert good.codes() == [0] and not good.lost
+        assert offsets.processed == 2
+
+    scene(main)
+    assert "the connection is closed" in caplog.text
+
+
+def test_half_a_frame_and_silence_end_a_connection():
+    async def main(server, connect, offsets):
+        slow, silent, busy = connect(), connect(), connect()
+        frame = Command(30, MAX_OFFSET, bytes(5000)).encode()
+        began = asyncio.get_running_loop().time()
+        for n in range(0, 300, 2):
+            if not slow.lost:
+                slow.transport.write(frame[n : n + 2])
+            busy.send(Command(30, MAX_OFFSET))
+            await asyncio.sleep(1)
+            if slow.lost and not silent.lost and asyncio.get_running_loop().time() - began < 115:
+                assert asyncio.get_running_loop().time() - began > 59
+        assert slow.lost and silent.lost and not busy.lost
+        assert len(busy.answers) == 150
+
+    scene(main, delay=(0.0, 0.0))
+
+
+def test_frames_one_after_the_other_are_not_half_frames():
+    async def main(server, connect, offsets):
+        client = connect()
+        data = b"".join(Command(30, MAX_OFFSET, opaque=n).encode() for n in range(20))
+        for at in range(0, len(data), 20):
+            client.transport.write(data[at : at + 20])
+            await asyncio.sleep(2)
+        await asyncio.sleep(1)
+        assert len(client.answers) == 20 and not client.lost
+
+    scene(main, delay=(0.0, 0.0))
+
+
+def test_connections_beyond_the_limit_are_refused():
+    async def main(server, connect, offsets):
+        clients = [connect() for _ in range(5)]
+        await asyncio.sleep(1)
+        assert [client.lost for client in clients] == [False] * 3 + [True] * 2
+        assert server.refused == 2
+        clients[0].transport.close()
+        await asyncio.sleep(1)
+        late = connect()
+        late.send(Command(30, MAX_OFFSET))
+        await asyncio.sleep(1)
+        assert late.codes() == [0]
+
+    scene(main, connections=3)
+
+
+def test_the_end_answers_what_is_in_flight():
+    """A request that waits gets GO_AWAY, or for old clients SYSTEM_BUSY; one in flight is answered."""
+
+    async def main(server, connect, offsets):
+        new, old = connect(), connect()
+        held = {**MAX_OFFSET, "topic": "held"}
+        new.send(Command(30, held, opaque=1), Command(30, MAX_OFFSET, opaque=2))
+        old.send(Command(30, held, opaque=1, version=399), Command(30, MAX_OFFSET, opaque=2, version=399))
+        await asyncio.sleep(1)
+        asyncio.get_running_loop().call_later(1.0, lambda: [call.later(Answer()) for call in offsets.held])
+        began = asyncio.get_running_loop().time()
+        await server.close()
+        assert 0.9 < asyncio.get_running_loop().time() - began < 1.5
+        await asyncio.sleep(1)
+        for client, code in ((new, AnswerCode.GO_AWAY), (old, AnswerCode.SYSTEM_BUSY)):
+            assert client.lost and {a.opaque: a.code for a in client.answers} == {1: 0, 2: code}
+
+    scene(main, in_flight=1)
+
+
+def test_the_end_does_not_wait_for_ever(caplog):
+    async def main(server, connect, offsets):
+        client = connect()
+        client.send(Command(30, {**MAX_OFFSET, "topic": "held"}))
+        await asyncio.sleep(1)
+        await server.close()
+        await asyncio.sleep(1)
+        assert client.lost and client.answers == []
+
+    scene(main)
+    assert "closed with 1 unanswered requests" in caplog.text
+
+
+def test_real_sockets():
+    """The same server on a real loop; port 0 takes a free port."""
+
+    async def main():
+        async with Server([Offsets()]) as server:
+            host, port = await server.listen("127.0.0.1", 0)
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(Command(30, MAX_OFFSET, opaque=5).encode() * 3)
+            decoder, answers = FrameDecoder(), []
+            while len(answers) < 3:
+                answers += [Command.decode(*frame) for frame in decoder.receive(await reader.read(1 << 16))]
+            writer.close()
+            with pytest.raises(OSError):
+                await server.listen("127.0.0.1", port)
+            return answers
+
+    answers = asyncio.run(asyncio.wait_for(main(), 30))
+    assert [(a.opaque, a.fields["offset"]) for a in answers] == [(5, "3")] * 3
+
+
+def test_a_server_that_ended_accepts_no_connections():
+    async def main():
+        server = Server([Offsets()])
+        host, port = await server.listen("127.0.0.1", 0)
+        await server.close()
+        with pytest.raises(OSError):
+            await asyncio.open_connection(host, port)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
