@@ -309,9 +309,9 @@ def adaptive_state(AdaptiveLock lock not None):
         "reentrant" if lock._sleeping else "spin",
         lock._degree,
         lock._critical,
-        (lock._slots[0].count + 1, lock._slots[1].count + 1),
-        (lock._slots[0].threads, lock._slots[1].threads),
-        (lock._slots[0].retreats, lock._slots[1].retreats),
+        (load(&lock._slots[0].count, RELAXED) + 1, load(&lock._slots[1].count, RELAXED) + 1),
+        (load(&lock._slots[0].threads, RELAXED), load(&lock._slots[1].threads, RELAXED)),
+        (load(&lock._slots[0].retreats, RELAXED), load(&lock._slots[1].retreats, RELAXED)),
     )
 
 
@@ -444,7 +444,7 @@ cdef class Contest:
             over = now >= self.total
             if not over:
                 self._wrong += now != self._twin
-                self._count = now + 1
+                store(&self._count, now + 1, RELAXED)     # read by threads that watch
                 me.taken += 1
                 if self._watch and now - asked > me.passed:
                     me.passed = now - asked
