@@ -14,6 +14,8 @@ import pytest
 
 import rocketc
 
+pytestmark = pytest.mark.skipif("ROCKETC_TEST_PACKAGE" in os.environ, reason="the sanitizers make mlock do nothing")
+
 MIB = 1 << 20
 T0 = 1_700_000_000_000
 LOCKED = {"lock_files_in_memory": True, "mapped_file_size_commit_log": MIB}
