@@ -50,6 +50,18 @@ class BadRequestError(RocketcError, ValueError):
     """A request lacks a field that it needs, or a field has a value of the wrong type."""
 
 
+class NotSentError(RocketcError, ConnectionError):
+    """A request never left this process: it may be sent again, to any server."""
+
+
+class ConnectionLostError(RocketcError, ConnectionError):
+    """The connection ended before the answer to a request: the request may have been carried out."""
+
+
+class NoAnswerError(RocketcError, TimeoutError):
+    """The answer to a request did not come in time: the request may have been carried out."""
+
+
 class CorruptRecordError(RocketcError, ValueError):
     """Bytes that RocketMQ does not write.
 

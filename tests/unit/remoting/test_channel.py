@@ -1,0 +1,236 @@
+"""Calls of a client on virtual time: deadlines, canceled calls, lost connections, and pauses between attempts."""
+
+import asyncio
+import contextlib
+import itertools
+import random
+import time
+
+import pytest
+from simulation import virtual
+
+from rocketc.errors import ConnectionLostError, NoAnswerError, NotSentError
+from rocketc.remoting.channel import Channel
+from rocketc.remoting.command import Command, Flag
+from rocketc.remoting.server import Answer, Server
+from rocketc.remoting.services import Services
+
+OFFSET = {"topic": "t", "queueId": 0}
+
+
+class Delayed:
+    """Answers GET_MAX_OFFSET after as many ms as the queue id says, and GET_MIN_OFFSET not at all."""
+
+    codes = (30, 31)
+
+    def __init__(self):
+        self.done = []
+
+    def process(self, call):
+        self.done.append(call.values["queueId"])
+        if call.command.code == 30:
+            answer = Answer(values={"offset": call.values["queueId"]})
+            asyncio.get_running_loop().call_later(call.values["queueId"] / 1000, call.later, answer)
+
+
+class Scene:
+    """A channel to a server over a network in memory."""
+
+    def __init__(self, seed, refuse=0, on_request=lambda command: None):
+        self.chance, self.refuse, self.tries = random.Random(seed), refuse, []
+        self.processor = Delayed()
+        self.server = Server([self.processor])
+        self.channel = Channel(self.connect, self.chance, on_request)
+
+    async def connect(self, factory):
+        self.tries.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.01)
+        if self.refuse:
+            self.refuse -= 1
+            raise ConnectionRefusedError("refused")
+        self.transport, _ = virtual.link(self.server.connection(), factory(), self.chance)
+
+    async def call(self, ms, seconds):
+        deadline = asyncio.get_running_loop().time() + seconds
+        answer = await self.channel.call(30, {**OFFSET, "queueId": ms}, deadline)
+        return int(answer.fields["offset"])
+
+
+def test_deadlines_canceled_calls_and_lost_connections():
+    async def main():
+        scene = Scene(3)
+        assert await scene.call(500, 3) == 500
+        with pytest.raises(NoAnswerError):
+            await scene.call(10_000, 3)
+        canceled = asyncio.ensure_future(scene.call(20_000, 99))
+        await asyncio.sleep(1)
+        canceled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await canceled
+        assert not scene.channel._waiting
+        await asyncio.sleep(60)
+        assert scene.channel.late_answers == 2
+        cut = asyncio.ensure_future(scene.call(20_000, 99))
+        await asyncio.sleep(1)
+        scene.transport.cut()
+        with pytest.raises(ConnectionLostError):
+            await cut
+        assert await scene.call(500, 3) == 500 and len(scene.tries) == 2
+
+    began = time.perf_counter()
+    virtual.run(main())
+    assert time.perf_counter() - began < 5
+
+
+def test_pauses_between_attempts_and_one_connection_for_all_callers():
+    async def main():
+        scene = Scene(3, refuse=6)
+        for _ in range(6):
+            with pytest.raises(NotSentError):
+                await scene.call(0, 60)
+        assert await scene.call(0, 60) == 0
+        for n, (a, b) in enumerate(itertools.pairwise(scene.tries)):
+            assert 0.05 * 2**n <= b - a <= 0.1 * 2**n + 0.02
+        scene.transport.cut()
+        before = len(scene.tries)
+        many = [asyncio.ensure_future(scene.call(n, 60)) for n in range(100)]
+        assert await asyncio.gather(*many) == list(range(100)) and len(scene.tries) == before + 1
+
+    virtual.run(main())
+
+
+def test_a_deadline_includes_connecting():
+    async def main():
+        scene = Scene(1, refuse=99)
+        with contextlib.suppress(NotSentError):
+            await scene.call(0, 60)
+        with pytest.raises(NotSentError, match="in time"):
+            await scene.call(0, 0.001)
+
+    virtual.run(main())
+
+
+def test_a_closed_channel():
+    async def main():
+        scene = Scene(1)
+        waiting = asyncio.ensure_future(scene.call(20_000, 99))
+        await asyncio.sleep(1)
+        scene.channel.close()
+        with pytest.raises(ConnectionLostError, match="it was closed"):
+            await waiting
+        with pytest.raises(NotSentError, match="the channel is closed"):
+            await scene.call(0, 5)
+
+    virtual.run(main())
+
+
+def test_oneway_requests_and_requests_of_the_server():
+    async def main():
+        got = []
+        scene = Scene(1, on_request=got.append)
+        await scene.channel.send(31, {**OFFSET, "queueId": 9}, asyncio.get_running_loop().time() + 5)
+        await asyncio.sleep(1)
+        assert scene.processor.done == [9]
+        [connection] = scene.server.connections
+        connection.write(Command(40, {"consumerGroup": "g"}, flag=Flag.ONEWAY).encode())
+        await asyncio.sleep(1)
+        assert [(c.code, c.fields) for c in got] == [(40, {"consumerGroup": "g"})]
+
+    virtual.run(main())
+
+
+def test_a_server_that_sends_junk_is_left(caplog):
+    async def main():
+        scene = Scene(1)
+        assert await scene.call(0, 5) == 0
+        waiting = asyncio.ensure_future(scene.call(20_000, 99))
+        await asyncio.sleep(1)
+        scene.transport.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with pytest.raises(ConnectionLostError):
+            await waiting
+        assert await scene.call(0, 5) == 0
+
+    virtual.run(main())
+    assert "the connection is closed" in caplog.text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_seed_gives_the_same_history(seed):
+    """Calls while connections are cut: each ends, and what was not sent was not carried out."""
+
+    def once():
+        history = []
+
+        async def main():
+            loop, scene = asyncio.get_running_loop(), Scene(seed, refuse=seed % 3)
+
+            async def one(n):
+                try:
+                    history.append((round(loop.time(), 6), n, await scene.call(n, 3)))
+                except (NotSentError, NoAnswerError, ConnectionLostError) as error:
+                    history.append((round(loop.time(), 6), n, type(error).__name__))
+
+            async def cuts():
+                for _ in range(5):
+                    await asyncio.sleep(scene.chance.uniform(0, 3))
+                    if hasattr(scene, "transport"):
+                        scene.transport.cut()
+
+            tasks = [asyncio.ensure_future(cuts())]
+            for n in range(40):
+                tasks.append(asyncio.ensure_future(one(100 * n)))
+                await asyncio.sleep(scene.chance.uniform(0, 0.3))
+            await asyncio.gather(*tasks)
+            done = set(scene.processor.done)
+            assert len(history) == 40 and not scene.channel._waiting
+            assert {n for _, n, result in history if result == n} <= done
+            assert not {n for _, n, result in history if result == "NotSentError"} & done
+
+        virtual.run(main())
+        return history
+
+    assert once() == once()
+
+
+# ---------------------------------------------------------------- services and virtual time
+
+
+def test_services(caplog):
+    ended = []
+
+    async def quiet():
+        try:
+            await asyncio.sleep(1e9)
+        finally:
+            ended.append("quiet")
+
+    async def fails():
+        await asyncio.sleep(1)
+        raise ValueError("boom")
+
+    async def broken():
+        async with Services() as services:
+            services.start("quiet", quiet())
+            services.start("bad", fails())
+            await services.run_until(asyncio.Event())
+
+    async def good():
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(3, stop.set)
+        async with Services(grace=1.0) as services:
+            services.start("quiet", quiet())
+            await services.run_until(stop)
+
+    with pytest.raises(ValueError, match="boom"):
+        virtual.run(broken())
+    assert ended == ["quiet"] and "bad failed" in caplog.text
+    virtual.run(good())
+    assert ended == ["quiet", "quiet"]
+
+
+def test_a_deadlock_is_reported():
+    async def main():
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(RuntimeError, match="deadlock"):
+        virtual.run(main())
