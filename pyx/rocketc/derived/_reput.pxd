@@ -50,6 +50,7 @@ cdef class ReputService(Dispatcher):
     cdef void _keep(self) noexcept nogil
     cdef bint _is_far(self, int64_t end) noexcept nogil
     cdef void settle_if_far(self) noexcept nogil
+    cdef void _catch_up(self, int64_t most_ns) noexcept nogil
     cdef int wait_position(self, int64_t position, int64_t until_ns, int64_t slice_ns) noexcept nogil
     cdef int _reach_all(self, int64_t position) noexcept nogil
     cdef int flush(self, int64_t least_pages) noexcept nogil

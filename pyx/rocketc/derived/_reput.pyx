@@ -46,6 +46,9 @@ cdef enum:
     MS = 1000000                    # ns
     RETRY_NS = 500000000            # after an error: the disk may have room again
     SETTLE_NS = 1000000000
+    SHORT_NS = 50000000             # for which a flush of the log waits for the dispatcher
+    CATCH_UP_NS = 5000000           # after this time, look again whether there is something to wait for
+    FEW_QUEUES = 64
     RARELY = 10                     # a flush of everything takes at most this part of the time
     MOST_BEHIND = 134217728         # bytes: with a larger backlog, readers wait for seconds
 
@@ -247,14 +250,15 @@ cdef class ReputService(Dispatcher):
         cdef rc_guard guard
         cdef Record r
         cdef FileState* f
-        cdef int64_t at = rc_load_i64(&self.position), pos, stop
+        cdef int64_t at = rc_load_i64(&self.position), pos, stop, readable
         cdef int64_t* size
         cdef int64_t queues = self.queues._count
         cdef int rc = queue_hold(self.log.q, at, &f), found = RC_OK
         if rc != RC_OK:
             return self._skip(at) if rc == ENOENT else rc
         pos = at - f.start
-        stop = min(file_readable(f), limit - f.start)
+        readable = file_readable(f)
+        stop = min(readable, limit - f.start)
         enter_writing(&guard, f.base, f.size, &f.cut)
         while pos < stop and rc == RC_OK and found == RC_OK:
             while pos < stop and self.row_count < ROWS and self.hash_count <= HASHES - MOST_HASHES:
@@ -279,7 +283,7 @@ cdef class ReputService(Dispatcher):
             room_made(&self.log.room, self.queues._count - queues)
         if rc == RC_OK and found == RC_BLANK:
             rc_store_i64(&self.position, f.start + <int64_t>f.size)
-        elif rc == RC_OK and found == RC_TRUNCATED and limit - f.start < file_readable(f):
+        elif rc == RC_OK and found == RC_TRUNCATED and limit - f.start < readable:
             rc_store_i64(&self.inside, limit)
         elif rc == RC_OK and found != RC_OK:
             rc = found
@@ -362,8 +366,9 @@ cdef class ReputService(Dispatcher):
 
     cdef int flush(self, int64_t least_pages) noexcept nogil:
         """Make queues and index durable. If least_pages is 0, all of it is, and the checkpoint says so."""
-        cdef int64_t indexed = self.index.end_phy() + 1 if self.index is not None else -1    # before `position`
         cdef int64_t position = rc_load_i64(&self.position), timestamp = rc_load_i64(&self.timestamp)
+        # After `position`: "no keys" must be true for all records before it.
+        cdef int64_t indexed = self.index.end_phy() + 1 if self.index is not None else -1
         cdef int64_t index_timestamp = 0
         cdef const char* path = NULL
         cdef int rc
@@ -384,12 +389,18 @@ cdef class ReputService(Dispatcher):
     cdef void settle_if_far(self) noexcept nogil:
         """After a flush of the log: make queues and index durable too if recovery would dispatch much of it again.
 
-        An error is kept in `lost`, as by the keeper.
+        With many queues this takes seconds, so it is left to the keeper. An error is kept in `lost`, as by the keeper.
         """
-        if self._is_far(self._limit()):     # the dispatcher may be behind
-            self.wait_position(self._limit(), rc_clock_ns() + SETTLE_NS, SETTLE_NS)
+        if self._is_far(self._limit()) and self.queues._count <= FEW_QUEUES:
+            self._catch_up(SHORT_NS)
             self.flush(0)
         flusher_checkpoint_if_far(&self.log.fl)
+
+    cdef void _catch_up(self, int64_t most_ns) noexcept nogil:
+        """Wait until the records that may be dispatched now are, at most for this time."""
+        cdef int64_t limit = self._limit(), until_ns = rc_clock_ns() + most_ns
+        while self._has_more() and self.wait_position(limit, until_ns, CATCH_UP_NS) == RC_MORE:
+            pass
 
     def settle(self):
         """Make the log durable, and its units and keys. Returns the physical offset before which all are durable.
@@ -402,7 +413,7 @@ cdef class ReputService(Dispatcher):
         with nogil:
             failed = flusher_flush(&self.log.fl, 0)
             if failed == RC_OK:
-                self.wait_position(self._limit(), rc_clock_ns() + SETTLE_NS, SETTLE_NS)
+                self._catch_up(SETTLE_NS)
                 position = rc_load_i64(&self.position)
                 rc = self.flush(0)
         if failed != RC_OK:
@@ -462,7 +473,8 @@ cdef class ReputService(Dispatcher):
             return rc_service_wait(&self.service, POLL_NS)
         rc_store_i64(&self.log.q.reader_asleep, 1)
         rc_fence_full()         # either this thread sees a new record, or the thread that puts it sees reader_asleep
-        stop = rc_service_wait(&self.service, 0 if self._has_more() else IDLE_NS)
+        # With the transient pool there may be records that are not in the file yet; their commit wakes this thread.
+        stop = rc_service_wait(&self.service, (MS if self.log.a.pooled else 0) if self._has_more() else IDLE_NS)
         rc_store_i64(&self.log.q.reader_asleep, 0)
         return stop
 

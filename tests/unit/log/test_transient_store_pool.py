@@ -227,3 +227,20 @@ os._exit(0)
     with rocketc.open(tmp_path) as store:
         assert store.put("t", b"next").queue_offset == 10
     assert [m.body for m in rocketc.scan(tmp_path)] == [b"kept"] * 10 + [b"next"]
+
+
+def test_the_dispatcher_sleeps_until_the_buffers_are_committed(tmp_path):
+    """Records in a buffer can't be dispatched yet. The thread of the dispatcher does not try in a loop."""
+    with rocketc.open(
+        tmp_path,
+        mapped_file_size_commit_log=1 << 20,
+        transient_store_pool_enable=True,
+        commit_interval_commit_log=60_000,
+        commit_commit_log_thorough_interval=60_000,
+    ) as store:
+        store.put("t", b"x")
+        time.sleep(0.1)
+        before = time.process_time()
+        time.sleep(0.5)
+        assert time.process_time() - before < 0.25
+        assert len(store.get("t")) == 1

@@ -138,6 +138,17 @@ def test_a_confirmed_offset_inside_a_record(held):
     assert len(store.get("t")) == 1
 
 
+def test_a_flush_does_not_wait_for_a_record_that_is_confirmed_in_part(held):
+    store = held()
+    store._hook("far", 1000)  # each flush makes the queues durable too, if they have all records
+    for n in range(3):
+        store.confirm(store.put("t", bytes(5000)).end - 1)
+        began = time.monotonic()
+        store.flush()
+        assert time.monotonic() - began < 0.5
+        assert store.max_offset("t") == n
+
+
 def test_without_hold_readers_readers_see_all_messages(open_store):
     store = open_store()
     store.put("t", b"x")

@@ -85,14 +85,6 @@ def killed(open_store: Any, tmp_path: Path) -> Path:
     return kill(store, tmp_path / "one", tmp_path / "killed")
 
 
-def assert_whole(store: Any, count: int, missing: set[int] = frozenset()) -> None:
-    for queue_id in range(3):
-        mine = [n for n in range(count) if n % 3 == queue_id]
-        assert store.max_offset("t", queue_id) == len(mine)
-        offsets = [m.queue_offset for m in store.messages("t", queue_id)] if not missing else None
-        assert offsets is None or offsets == list(range(len(mine)))
-
-
 def test_after_a_flush_only_the_end_is_read(open_store, killed, read):
     flushed, queued, indexed = checkpoint_of(killed)
     assert flushed == queued > COUNT * len(BODY)
@@ -215,3 +207,16 @@ def test_the_store_is_open_on_one_processor(open_store, killed, read):
     finally:
         os.sched_setaffinity(0, allowed)
     assert read.from_offset > 0
+
+
+@pytest.mark.parametrize("queues, are_durable", [(64, True), (65, False)])
+def test_a_flush_makes_only_few_queues_durable(tmp_path, queues, are_durable):
+    """With many queues that takes seconds: it is left to the thread that does it regularly."""
+    with rocketc.open(tmp_path, mapped_file_size_commit_log=1 << 20, flush_interval_consume_queue=60_000) as store:
+        store._hook("far", 1000)
+        for queue_id in range(queues):
+            store.put("t", bytes(100), queue_id=queue_id)
+        assert store.wait_dispatched(30)
+        store.flush()
+        checkpoint = _checkpoint.read(tmp_path / "checkpoint")
+        assert (_checkpoint.queued_offset(tmp_path / "checkpoint", checkpoint) > 0) == are_durable
