@@ -17,7 +17,7 @@ SIZES = {
     "enable_lmq": True,
     "enable_multi_dispatch": True,
 }
-ROUNDS = 30
+ROUNDS = [10, pytest.param(30, marks=pytest.mark.long)]
 LIGHT = "%LMQ%light"
 
 
@@ -54,8 +54,9 @@ def read_all(store, topic):
     return found
 
 
+@pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("flush", ["async", "sync"])
-def test_acknowledged_messages_since_the_last_deletion_are_there(memory_path, open_store, flush):
+def test_acknowledged_messages_since_the_last_deletion_are_there(memory_path, open_store, flush, rounds):
     store = open_store(memory_path, flush=flush, **SIZES)
     enough, wrong = threading.Event(), []
     ways = {"goes": "one", "goes many": "many", "stays": "one", "dispatches": "light"}
@@ -72,14 +73,14 @@ def test_acknowledged_messages_since_the_last_deletion_are_there(memory_path, op
     for thread in [*putters, *readers]:
         thread.start()
     deleted, latest = 0, time.monotonic() + 60
-    while deleted < 3 * ROUNDS and time.monotonic() < latest:
+    while deleted < 3 * rounds and time.monotonic() < latest:
         deleted += store.delete_topics(["goes", "goes many", LIGHT])
     time.sleep(0.1)
     enough.set()
     for thread in [*putters, *readers]:
         thread.join()
     assert [putter.error for putter in putters] == [None] * len(putters)
-    assert deleted >= 3 * ROUNDS and wrong == []
+    assert deleted >= 3 * rounds and wrong == []
     whole = assert_whole(store, putters)
     assert all(whole.values())
     store.close()
