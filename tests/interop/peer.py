@@ -97,7 +97,7 @@ def fetch(release: str, part: Path) -> None:
 def class_path(release: str) -> str:
     """The class path: the tests' classes, compiled against the release, and its jars."""
     lib = jars(release)
-    sources = [SOURCES / "Peer.java", SOURCES / f"release{release[0]}" / "Release.java"]
+    sources = [SOURCES / "Peer.java", SOURCES / "Frames.java", SOURCES / f"release{release[0]}" / "Release.java"]
     with alone(release) as above:
         classes = above / "classes"
         made = classes / "Peer.class"

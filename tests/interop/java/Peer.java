@@ -37,6 +37,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * ask   root, questions       each with its kind, a method's name: getMessage, getOffsetInQueueByTime, queryMessage
  * retain root, topics         delete the queues of all other topics; answers with the number of deleted topics
  * close roots                 shut down, all at once
+ * encode, decode, invoke      see Frames
  */
 public final class Peer {
     private final Map<String, DefaultMessageStore> stores = new TreeMap<>();
@@ -89,6 +90,12 @@ public final class Peer {
                 return stores.get(root).cleanUnusedTopic(topics);
             case "close":
                 return close(list(command.get("roots")));
+            case "encode":
+                return Frames.encode(command);
+            case "decode":
+                return Frames.decode(command);
+            case "invoke":
+                return Frames.invoke(command);
             default:
                 throw new IllegalArgumentException("no such command: " + command);
         }
