@@ -16,6 +16,7 @@ from rocketc.c.status cimport RC_BAD_ARGUMENT, RC_BAD_SIZE, RC_MORE, RC_OK
 cdef enum:
     BINARY_BYTES = 21           # of a ROCKETMQ header without remark and fields
     WORD = 8
+    UTF8_MORE = 128             # bit of each byte of a character after U+007F
 
 cdef uint64_t ONES = 0x0101010101010101ULL
 cdef uint64_t TOPS = 0x8080808080808080ULL
@@ -245,22 +246,22 @@ cdef int64_t unescape(const Text* text, uint8_t* dst) noexcept nogil:
 
 cdef inline int put_utf8(uint8_t* dst, uint32_t number) noexcept nogil:
     """Write one character; return its bytes."""
-    if number < 0x80:
+    if number < UTF8_MORE:
         dst[0] = <uint8_t>number
         return 1
     if number < 0x800:
         dst[0] = <uint8_t>(0xC0 | number >> 6)
-        dst[1] = <uint8_t>(0x80 | number & 63)
+        dst[1] = <uint8_t>(UTF8_MORE | number & 63)
         return 2
     if number < 0x10000:
         dst[0] = <uint8_t>(0xE0 | number >> 12)
-        dst[1] = <uint8_t>(0x80 | number >> 6 & 63)
-        dst[2] = <uint8_t>(0x80 | number & 63)
+        dst[1] = <uint8_t>(UTF8_MORE | number >> 6 & 63)
+        dst[2] = <uint8_t>(UTF8_MORE | number & 63)
         return 3
     dst[0] = <uint8_t>(0xF0 | number >> 18)
-    dst[1] = <uint8_t>(0x80 | number >> 12 & 63)
-    dst[2] = <uint8_t>(0x80 | number >> 6 & 63)
-    dst[3] = <uint8_t>(0x80 | number & 63)
+    dst[1] = <uint8_t>(UTF8_MORE | number >> 12 & 63)
+    dst[2] = <uint8_t>(UTF8_MORE | number >> 6 & 63)
+    dst[3] = <uint8_t>(UTF8_MORE | number & 63)
     return 4
 
 
