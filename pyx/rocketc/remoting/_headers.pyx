@@ -312,7 +312,7 @@ cdef int parse_rocketmq(const uint8_t* src, size_t n, Header* h) noexcept nogil:
 
 
 cdef const uint8_t* parse_sized(const uint8_t* p, const uint8_t* end, Text* text) noexcept nogil:
-    """Parse a text after its length of 4 bytes. Return the place after it, or NULL. A length of 0 means a missing text."""
+    """Parse a text after its length of 4 bytes. Return the place after it, or NULL. Length 0 means a missing text."""
     cdef uint32_t size
     if end - p < 4:
         return NULL
