@@ -154,17 +154,7 @@ SENT = (
     Field("recallHandle", TEXT, required=False),
 )
 PUSHED = (
-    Field("producerGroup", TEXT),
-    Field("topic", TEXT),
-    Field("defaultTopic", TEXT),
-    Field("defaultTopicQueueNums", INT),
-    Field("queueId", INT),
-    Field("sysFlag", INT),
-    Field("bornTimestamp", LONG),
-    Field("flag", INT),
-    Field("properties", TEXT, required=False),
-    Field("reconsumeTimes", INT, required=False),
-    Field("unitMode", BOOL, required=False),
+    *SEND[:11],
     Field("bornHost", TEXT),
     Field("storeHost", TEXT),
     Field("storeTimestamp", LONG),
