@@ -6,13 +6,13 @@ Source: RocketMQ NettyRemotingServer, NettyRemotingAbstract.
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rocketc.errors import BadRequestError, FrameError
+from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Flag
 from rocketc.remoting.connection import Connection, Frame, Limits
 from rocketc.remoting.requests import REQUESTS
@@ -21,17 +21,8 @@ _log = logging.getLogger("rocketc.remoting")
 
 _KNOWS_GO_AWAY = 475  # V5_3_1: later clients know GO_AWAY
 _SWEEP_SECONDS = 5.0
+_OPAQUE_MOST = 0x7FFFFFFF
 _REMARK_MOST = 1000  # characters of an error that a peer gets
-
-
-class AnswerCode(enum.IntEnum):
-    """The codes of answers that a server sends itself."""
-
-    SUCCESS = 0
-    SYSTEM_ERROR = 1
-    SYSTEM_BUSY = 2
-    REQUEST_CODE_NOT_SUPPORTED = 3
-    GO_AWAY = 1500
 
 
 @dataclass
@@ -43,7 +34,7 @@ class Answer:
     fields  other fields, as texts
     """
 
-    code: int = AnswerCode.SUCCESS
+    code: int = Code.SUCCESS
     values: Mapping[str, Any] = field(default_factory=dict)
     body: bytes = b""
     remark: str | None = None
@@ -104,6 +95,7 @@ class Server:
         self._without_room: dict[Connection, None] = {}  # in the order in which they came
         self._sweep: asyncio.TimerHandle | None = None
         self.refused = 0  # connections beyond the limit
+        self._opaque = 0  # of the last request to a peer
 
     # connections
 
@@ -193,16 +185,16 @@ class Server:
     def _process(self, connection: Connection, command: Command, later: Callable[[Answer], None]) -> Answer | None:
         processor = self._processors.get(command.code)
         if processor is None:
-            return Answer(AnswerCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {command.code} not supported")
+            return Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {command.code} not supported")
         try:
             request = REQUESTS.get(command.code)
             values = request.decode(command.fields) if request is not None else {}
             return processor.process(Call(command, values, connection, later))
         except BadRequestError as error:
-            return Answer(AnswerCode.SYSTEM_ERROR, remark=str(error))
+            return Answer(Code.SYSTEM_ERROR, remark=str(error))
         except Exception as error:
             _log.exception("%s: request %d failed", connection.peer, command.code)
-            return Answer(AnswerCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"[:_REMARK_MOST])
+            return Answer(Code.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"[:_REMARK_MOST])
 
     def _encode(self, command: Command, answer: Answer) -> bytes:
         request = REQUESTS.get(command.code)
@@ -215,6 +207,13 @@ class Server:
             Flag.ANSWER,
             answer.remark,
         ).encode()
+
+    # requests to peers
+
+    def send(self, connection: Connection, code: int, values: Mapping[str, Any], body: bytes = b"") -> None:
+        """Send a request that is not answered (oneway) to the peer of a connection; a connection that ends drops it."""
+        self._opaque = self._opaque + 1 & _OPAQUE_MOST
+        connection.write(Command(code, REQUESTS[code].encode(values), body, self._opaque, Flag.ONEWAY).encode())
 
     # the end
 
@@ -244,5 +243,5 @@ class Server:
             return b""
         if command.is_answer or command.is_oneway:
             return b""
-        code = AnswerCode.GO_AWAY if command.version > _KNOWS_GO_AWAY else AnswerCode.SYSTEM_BUSY
+        code = Code.GO_AWAY if command.version > _KNOWS_GO_AWAY else Code.SYSTEM_BUSY
         return self._encode(command, Answer(code, remark="the server ends; connect again"))

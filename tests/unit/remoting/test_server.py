@@ -11,7 +11,8 @@ from simulation import virtual
 from rocketc.remoting._frames import FrameDecoder
 from rocketc.remoting.command import Command, Flag, Form
 from rocketc.remoting.connection import Limits
-from rocketc.remoting.server import Answer, AnswerCode, Server
+from rocketc.remoting.codes import Code
+from rocketc.remoting.server import Answer, Server
 
 MAX_OFFSET = {"topic": "orders", "queueId": "3"}
 
@@ -327,7 +328,7 @@ def test_the_end_answers_what_is_in_flight():
         await server.close()
         assert 0.9 < asyncio.get_running_loop().time() - began < 1.5
         await asyncio.sleep(1)
-        for client, code in ((new, AnswerCode.GO_AWAY), (old, AnswerCode.SYSTEM_BUSY)):
+        for client, code in ((new, Code.GO_AWAY), (old, Code.SYSTEM_BUSY)):
             assert client.lost and {a.opaque: a.code for a in client.answers} == {1: 0, 2: code}
 
     scene(main, in_flight=1)
