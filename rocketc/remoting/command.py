@@ -81,13 +81,17 @@ class Command:
         >>> Command(34, {"a": "1"}, opaque=7).encode()[8:]
         b'{"code":34,"extFields":{"a":"1"},"flag":0,"language":"PYTHON","opaque":7,"serializeTypeCurrentRPC":"JSON","version":479}'
         """
+        return self.encode_head(len(self.body), form) + self.body
+
+    def encode_head(self, body_size: int, form: Form = Form.JSON) -> bytes:
+        """Return the frame up to a body of this many bytes. Raises ValueError as encode()."""
         if form is Form.ROCKETMQ and not -(1 << 15) <= self.code < 1 << 15:
             form = Form.JSON
         header = _json_header(self) if form is Form.JSON else _rocketmq_header(self)
-        size = 4 + len(header) + len(self.body)
+        size = 4 + len(header) + body_size
         if size > _LARGEST:
             raise ValueError(f"a frame of {size} bytes; at most {_LARGEST} are allowed")
-        return b"".join((struct.pack(">II", size, form << 24 | len(header)), header, self.body))
+        return struct.pack(">II", size, form << 24 | len(header)) + header
 
     @staticmethod
     def decode(form: int, header: bytes, body: bytes = b"") -> Command:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from typing_extensions import Buffer
+
 from rocketc.errors import BadRequestError, FrameError
+from rocketc.remoting._connection import FastPath, Reply
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Flag
 from rocketc.remoting.connection import Connection, Frame, Limits
@@ -32,11 +35,12 @@ class Answer:
     code    of the answer
     values  fields of the table of requests, by name
     fields  other fields, as texts
+    body    bytes, or several buffers, which are sent without a copy
     """
 
     code: int = Code.SUCCESS
     values: Mapping[str, Any] = field(default_factory=dict)
-    body: bytes = b""
+    body: bytes | Sequence[Buffer] = b""
     remark: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
 
@@ -72,6 +76,7 @@ class Server:
     processors   of this server; each code has one
     on_lost      called with each connection that ended
     limits       see Limits
+    fast         gets the frames first
     Use it as an async context manager; it ends in order: no new connections, GO_AWAY to requests that wait, answers to
     those in flight for up to `grace` seconds.
     """
@@ -83,7 +88,9 @@ class Server:
         on_lost: Callable[[Connection], object] = lambda connection: None,
         limits: Limits | None = None,
         grace: float = 5.0,
+        fast: FastPath | None = None,
     ) -> None:
+        self._fast = fast
         self.limits = Limits() if limits is None else limits
         self.connections: set[Connection] = set()
         self._processors = {code: processor for processor in processors for code in processor.codes}
@@ -101,7 +108,7 @@ class Server:
 
     def connection(self) -> Connection:
         """Make the protocol of a new connection: the factory for a listening socket, or for a test's network."""
-        return Connection(self)
+        return Connection(self, self._fast)
 
     async def listen(self, host: str | None, port: int) -> tuple[str, int]:
         """Listen on an address; port 0 takes a free one. Return the host and port of the first socket.
@@ -159,7 +166,7 @@ class Server:
 
     # requests
 
-    def handle(self, connection: Connection, frame: Frame, reply: Callable[[bytes], None]) -> None:
+    def handle(self, connection: Connection, frame: Frame, reply: Reply) -> None:
         try:
             command = Command.decode(*frame)
         except FrameError as error:
@@ -196,17 +203,15 @@ class Server:
             _log.exception("%s: request %d failed", connection.peer, command.code)
             return Answer(Code.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"[:_REMARK_MOST])
 
-    def _encode(self, command: Command, answer: Answer) -> bytes:
+    def _encode(self, command: Command, answer: Answer) -> bytes | list[Any]:
+        """Return the frame of an answer, or its buffers."""
         request = REQUESTS.get(command.code)
         fields = request.encode_answer(answer.values) if request is not None else {}
-        return Command(
-            answer.code,
-            {**fields, **answer.fields},
-            answer.body,
-            command.opaque,
-            Flag.ANSWER,
-            answer.remark,
-        ).encode()
+        out = Command(answer.code, {**fields, **answer.fields}, b"", command.opaque, Flag.ANSWER, answer.remark)
+        if isinstance(answer.body, bytes):
+            out.body = answer.body
+            return out.encode()
+        return [out.encode_head(sum(memoryview(piece).nbytes for piece in answer.body)), *answer.body]
 
     # requests to peers
 
@@ -235,7 +240,7 @@ class Server:
         if ends:
             await asyncio.wait(ends)
 
-    def turn_away(self, connection: Connection, frame: Frame) -> bytes:
+    def turn_away(self, connection: Connection, frame: Frame) -> bytes | list[Any]:
         """Answer a request that is not processed: the peer may send it to another server."""
         try:
             command = Command.decode(*frame)

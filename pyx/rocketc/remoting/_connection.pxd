@@ -1,0 +1,50 @@
+"""One connection of a server: bytes in, answers out, and how much of each at a time."""
+from rocketc.remoting._frames cimport Frame, FrameDecoder
+
+
+# Takes frames before the processors of a server do. All methods run with the GIL, on the thread of the event loop.
+cdef class FastPath:
+    # Take a request; the pointers of `frame` are valid until finish(). False: a processor takes it.
+    cdef bint take(self, ConnectionCore connection, const Frame* frame) except -1
+    # Do the work of the requests taken since the last call, and answer them. It is called after each read event, and
+    # before a processor gets a later frame of the same connection.
+    cdef int finish(self, ConnectionCore connection) except -1
+
+
+cdef class ConnectionCore:
+    cdef:
+        object _owner           # an Owner
+        FastPath _fast          # or None
+        FrameDecoder _decoder
+        list _frames            # complete, and not passed to the server yet
+        list _answers           # of this turn of the loop: one writelines() for all
+        object _transport
+        object _loop
+        object _drained         # a future of close(), or None
+        object _half_since      # when the incomplete frame began to arrive; None: there is none
+        Py_ssize_t _size_in_flight      # bytes of the requests in flight that the server counts
+        Py_ssize_t _most_in_flight
+        Py_ssize_t _most_unread
+        bint _is_reading
+        bint _peer_reads        # False while it leaves too many answers unread
+        bint _is_receiving      # answers are sent at the end of the read event
+        bint _is_flush_due      # the loop will call _flush()
+    cdef readonly:
+        Py_ssize_t in_flight    # requests that the server has, and has not answered
+        bint is_closing
+        object peer             # (host, port, ...)
+    cdef public:
+        double last_active      # loop.time() of the last byte in either direction
+        bytes host              # of the peer, in stored form; None until a fast path sets it
+    cdef int begin(self, Py_ssize_t count) except -1
+    cdef int answer(self, Py_ssize_t count, object pieces) except -1
+    cdef bint _may_take(self) except -1
+    cdef int _pass_on(self) except -1
+    cdef int _turn_away(self) except -1
+
+
+cdef class Reply:
+    cdef:
+        ConnectionCore _connection
+        Py_ssize_t _size
+        bint _is_answered

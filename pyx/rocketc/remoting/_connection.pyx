@@ -1,0 +1,249 @@
+# cython: language_level=3
+"""One connection of a server: bytes in, answers out, and how much of each at a time.
+
+Source: RocketMQ NettyRemotingServer, NettyRemotingAbstract.
+"""
+import asyncio
+import logging
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+
+from rocketc.c.status cimport RC_OK
+from rocketc.remoting._frames cimport Frame, FrameDecoder
+
+_log = logging.getLogger("rocketc.remoting")
+
+
+cdef class FastPath:
+    """A compiled way for the requests that are sent most. It is used for the frames that it takes."""
+
+    cdef bint take(self, ConnectionCore connection, const Frame* frame) except -1:
+        return False
+
+    cdef int finish(self, ConnectionCore connection) except -1:
+        return 0
+
+
+@cython.final
+cdef class Reply:
+    """Answers one request. A second call does nothing."""
+
+    def __call__(self, pieces):
+        """Send the bytes of the answer, or a list of buffers; b"" if the request gets no answer."""
+        cdef ConnectionCore connection = self._connection
+        if self._is_answered:
+            return
+        self._is_answered = True
+        if connection._size_in_flight > 0:      # otherwise the connection is lost
+            connection._size_in_flight -= self._size
+            connection._owner.give_back(self._size)
+        connection.answer(1, pieces)
+
+
+cdef class ConnectionCore:
+    """The protocol of one accepted connection, without its base class of asyncio.
+
+    owner  the server, see Owner
+    fast   a FastPath, or None
+    """
+
+    def __init__(self, owner, FastPath fast=None):
+        self._owner = owner
+        self._fast = fast
+        self._decoder = FrameDecoder()
+        self._frames = []
+        self._answers = []
+        self._is_reading = self._peer_reads = True
+        self._most_in_flight = owner.limits.in_flight
+        self._most_unread = owner.limits.unread_most
+
+    def connection_made(self, transport):
+        self._transport = transport
+        self.peer = transport.get_extra_info("peername")
+        self._loop = asyncio.get_running_loop()
+        self.last_active = self._loop.time()
+        transport.set_write_buffer_limits(self._owner.limits.unread)
+        if not self._owner.opened(self):
+            transport.abort()
+
+    def data_received(self, data):
+        cdef Frame frame
+        cdef bytes chunk = data if type(data) is bytes else bytes(data)
+        cdef bint any_frame = False
+        self.last_active = self._loop.time()
+        if PyBytes_GET_SIZE(chunk) > 0 and not self._decoder.is_corrupt:
+            self._decoder.feed(<const unsigned char*>PyBytes_AS_STRING(chunk), <size_t>PyBytes_GET_SIZE(chunk))
+        self._is_receiving = True
+        try:
+            while self._decoder.next(&frame) == RC_OK:
+                any_frame = True
+                if self._fast is not None and not self._frames and not self.is_closing and self._may_take():
+                    if self._fast.take(self, &frame):
+                        continue
+                    self._fast.finish(self)
+                self._frames.append((frame.form, frame.header[:frame.header_size], frame.body[:frame.body_size]))
+                self._pass_on()
+            if self._fast is not None:
+                self._fast.finish(self)
+        finally:
+            self._is_receiving = False
+        if self._answers:
+            self._flush()
+        if self._decoder.waiting == 0:
+            self._half_since = None
+        elif any_frame or self._half_since is None:
+            self._half_since = self.last_active
+        self._pass_on()
+        if self._decoder.is_corrupt:
+            _log.warning("%s: this is not RocketMQ's protocol; the connection is closed", self.peer)
+            self._transport.abort()
+
+    cdef int _pass_on(self) except -1:
+        """Pass frames to the server while the limits allow it; then decide whether the socket is read."""
+        cdef Py_ssize_t passed = 0, size
+        cdef bint reading
+        cdef Reply reply
+        cdef tuple frame
+        if self.is_closing:
+            return self._turn_away()
+        while self._frames and self._may_take():
+            frame = self._frames[0]
+            size = len(frame[1]) + len(frame[2])
+            if not self._owner.take(self, size):
+                break
+            del self._frames[0]
+            self.in_flight += 1
+            self._size_in_flight += size
+            reply = Reply.__new__(Reply)
+            reply._connection = self
+            reply._size = size
+            self._owner.handle(self, frame, reply)
+        reading = self._may_take() and not self._frames
+        if reading != self._is_reading and not self._transport.is_closing():
+            self._is_reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+        return 0
+
+    cdef bint _may_take(self) except -1:
+        return self._peer_reads and self.in_flight < self._most_in_flight and not self._transport.is_closing()
+
+    cdef int _turn_away(self) except -1:
+        """The server ends: it does not process the frames that arrive, but answers them."""
+        frames, self._frames = self._frames, []
+        for frame in frames:
+            answer = self._owner.turn_away(self, frame)
+            if answer and not self._transport.is_closing():
+                self.write(answer)
+        if not self._is_reading and self._peer_reads and not self._transport.is_closing():
+            self._is_reading = True
+            self._transport.resume_reading()
+        return 0
+
+    cdef int begin(self, Py_ssize_t count) except -1:
+        """Count requests of a fast path that are answered later, with answer()."""
+        self.in_flight += count
+        return 0
+
+    cdef int answer(self, Py_ssize_t count, object pieces) except -1:
+        """Answer requests in flight.
+
+        count   number of requests
+        pieces  bytes, or a list of buffers; b"" if they get no answer
+        """
+        self.in_flight -= count
+        self.write(pieces)
+        return 0
+
+    def write(self, pieces):
+        """Send a frame, or a list of the buffers of frames, with the others of this turn of the loop.
+
+        b"" only sends what waits.
+        """
+        if type(pieces) is list:
+            self._answers += pieces
+        else:
+            self._answers.append(pieces)
+        if not self._is_receiving and not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self):
+        cdef list answers = self._answers
+        cdef Py_ssize_t unread
+        self._is_flush_due = False
+        self._answers = []
+        if not self._transport.is_closing():
+            if len(answers) == 1:
+                if answers[0]:
+                    self._transport.write(answers[0])
+            else:
+                self._transport.writelines([answer for answer in answers if len(answer) > 0])
+            unread = self._transport.get_write_buffer_size()
+            if unread > self._most_unread:
+                _log.warning("%s: %d bytes of answers are unread; the connection is closed", self.peer, unread)
+                self._transport.abort()
+            self.last_active = self._loop.time()
+            self._pass_on()     # no read event comes for frames that have waited
+        self._note_drained()
+
+    def resume(self):
+        """There is room for requests again: pass on the frames that have waited."""
+        self._pass_on()
+
+    def pause_writing(self):
+        self._peer_reads = False
+        self._pass_on()
+
+    def resume_writing(self):
+        self._peer_reads = True
+        self._pass_on()
+
+    def connection_lost(self, error):
+        self.is_closing = True
+        self._frames.clear()
+        size, self._size_in_flight = self._size_in_flight, 0
+        self._owner.give_back(size)
+        self._owner.lost(self)
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def eof_received(self):
+        return None
+
+    def check_times(self, double now):
+        """Close the connection if it was idle, or a frame is incomplete, for too long."""
+        limits = self._owner.limits
+        if now - self.last_active >= limits.idle and self.in_flight == 0:
+            _log.info("%s: idle for %d s; the connection is closed", self.peer, now - self.last_active)
+            self._transport.close()
+        elif self._half_since is not None and now - self._half_since >= limits.half_frame:
+            _log.warning("%s: half a frame for %d s; the connection is closed", self.peer, now - self._half_since)
+            self._transport.abort()
+
+    def abort(self):
+        """Close the connection at once; answers that are not sent are lost."""
+        self._transport.abort()
+
+    @property
+    def is_lost(self):
+        """Whether the connection ended, or ends."""
+        return self._transport.is_closing()
+
+    def _note_drained(self):
+        if self._drained is not None and not self._drained.done() and not self.in_flight and not self._answers:
+            self._drained.set_result(None)
+
+    async def close(self, grace):
+        """Turn further requests away, answer those in flight for up to `grace` seconds, then close."""
+        self.is_closing = True
+        self._pass_on()
+        self._drained = self._loop.create_future()
+        self._note_drained()
+        await asyncio.wait({self._drained}, timeout=grace)
+        if not self._drained.done():
+            _log.warning("%s: closed with %d unanswered requests", self.peer, self.in_flight)
+        self._transport.close()     # sends what is buffered
