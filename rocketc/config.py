@@ -434,7 +434,7 @@ class StoreConfig:
             text = source.read()
         try:
             found = dict(properties(text))
-            fields, unused = _fields(found)
+            fields, unused = store_fields(found)
             made = cls.rocketmq(**fields)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
@@ -647,7 +647,7 @@ def _checked_host(said: str, value: Any) -> tuple[str, int]:
     raise ValueError(f"{said} is {value!r}; allowed are an IP address and a port, as in ('127.0.0.1', 10911)")
 
 
-def _fields(found: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
+def store_fields(found: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Return keyword arguments of StoreConfig for the pairs of a broker.conf, and the unknown keys."""
     fields: dict[str, Any] = {}
     unused = []
@@ -663,12 +663,12 @@ def _fields(found: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
             unused.append(key)
         elif today == key or today not in found:
             name = _FIELD_OF_KEY[today]
-            fields[name] = _checked(name, _typed(key, _DEFAULTS[name], value), said=key)
+            fields[name] = _checked(name, typed_property(key, _DEFAULTS[name], value), said=key)
     fields["store_host"] = _checked("store_host", (host, port), said="brokerIP1, listenPort")
     return fields, unused
 
 
-def _typed(key: str, default: object, value: str) -> object:
+def typed_property(key: str, default: object, value: str) -> object:
     if isinstance(default, bool):
         if value.lower() not in ("true", "false"):
             raise ValueError(f"{key} is {value!r}; allowed are true and false")

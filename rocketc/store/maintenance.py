@@ -112,6 +112,11 @@ class Maintenance:
         self._start()
         return True
 
+    def keep(self) -> None:
+        """Keep the table of topics, and write its changes once a second."""
+        self.keeps_topics = True
+        self._start()
+
     def create(self, name: str, **fields: Any) -> TopicConfig:
         """Create a topic, see Topics.create(). New queues of the topic get its queue type."""
         topic = self.topics.create(name, **fields)

@@ -250,6 +250,16 @@ class Topics(ConfigMap[TopicConfig]):
             self.persist()
         return made
 
+    def add(self, topic: TopicConfig) -> TopicConfig:
+        """Add or replace a topic in memory, without any check of its name; persist() writes it. Return the topic.
+
+        >>> import tempfile
+        >>> Topics(tempfile.mkdtemp()).add(TopicConfig("my.cluster", 1, 1)).perm
+        6
+        """
+        self._put(topic.topic_name, topic)
+        return topic
+
     def auto_create(self, name: str, queues: int = 4) -> TopicConfig | None:
         """Return the topic of a put: the existing one, or a new one in memory; persist() writes it.
 

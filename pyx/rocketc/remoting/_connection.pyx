@@ -84,10 +84,12 @@ cdef class ConnectionCore:
                     self._fast.finish(self)
                 self._frames.append((frame.form, frame.header[:frame.header_size], frame.body[:frame.body_size]))
                 self._pass_on()
-            if self._fast is not None:
-                self._fast.finish(self)
         finally:
-            self._is_receiving = False
+            try:
+                if self._fast is not None:
+                    self._fast.finish(self)
+            finally:
+                self._is_receiving = False
         if self._answers:
             self._flush()
         if self._decoder.waiting == 0:

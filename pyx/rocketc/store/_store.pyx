@@ -537,6 +537,28 @@ cdef class MessageStore(RawAccess):
         finally:
             self._leave()
 
+    def keep_topics(self):
+        """Keep the table of topics from now on, as create_topic() does; return it, a Topics.
+
+        The broker changes it: it creates topics by its own rules, in memory first. It is written once a second, and by
+        persist().
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     store.keep_topics().create("orders", persist=False).write_queue_nums
+        4
+        """
+        self._enter_now()
+        try:
+            self._maintenance.keep()
+            if not self._keeps_topics:
+                self._keeps_topics = True
+                self._last_topic = None
+                self._known = TextTable()       # earlier topics were accepted without the table
+            return self._maintenance.topics
+        finally:
+            self._leave()
+
     def delete_topics(self, names):
         """Delete topics: their consume queues and entries in the table of topics; return how many existed.
 

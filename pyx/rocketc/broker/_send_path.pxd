@@ -1,0 +1,50 @@
+"""Sends, from the frame to the record in the log and the answer."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from rocketc.format._text_table cimport TextTable
+from rocketc.log._prepared_record cimport PreparedRecord
+from rocketc.remoting._connection cimport ConnectionCore, FastPath
+from rocketc.remoting._frames cimport Frame
+from rocketc.remoting._headers cimport Header, Text
+from rocketc.store._puts cimport Putting
+
+cdef enum:
+    SENDS_MAX = 256             # sends that are appended together
+    PROPERTIES_ROOM = 262144    # bytes of their properties
+
+# A send that is taken and not appended yet. Its pointers are those of the frame and of SendPath._properties.
+ctypedef struct Sending:
+    const uint8_t* key          # the value of UNIQ_KEY
+    int32_t key_size
+    int32_t opaque
+    bint is_oneway
+
+
+cdef class SendPath(FastPath):
+    cdef:
+        Putting _store
+        TextTable _topics       # topics that need no processor: their number of queues, plus QUEUES_FROM
+        TextTable _known_properties
+        bytes _added            # properties that the broker adds, in stored form
+        size_t _added_size
+        bytes _host             # the store host, in stored form
+        bytes _before_id        # the parts of an answer
+        bytes _after_opaque
+        object _waits           # a FlushWaits; None: nothing waits
+        object _refusal         # returns the (code, remark) for a PutStatus
+        object _failed          # the same, for an exception
+        object _fields          # of all answers
+        PreparedRecord _records[SENDS_MAX]
+        Sending _sends[SENDS_MAX]
+        int _count
+        uint8_t* _properties
+        size_t _used
+        uint8_t* _answers       # room for the answers of SENDS_MAX sends
+        size_t _answers_room
+    cdef public bint enabled
+    cdef readonly:
+        int64_t sent            # messages stored by this path
+        int64_t refused
+    cdef bint _parse(self, ConnectionCore connection, const Frame* frame, Header* h) except -1
+    cdef int64_t _rewrite(self, const Text* text, Sending* send) noexcept
+    cdef size_t _write_answer(self, uint8_t* dst, const PreparedRecord* r, const Sending* send) noexcept

@@ -1,0 +1,135 @@
+"""BrokerConfig: the settings of a broker, with RocketMQ's names and defaults, and the file broker.conf."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rocketc.config import StoreConfig, properties, store_fields, typed_property
+
+MOST_PORT = 65535
+
+
+@dataclass(frozen=True)
+class BrokerConfig:
+    """The settings of a broker beside those of its store. Names and defaults are RocketMQ's, in snake_case.
+
+    broker_cluster_name, broker_name, broker_id  its place in the cluster; id 0 is the master
+    broker_ip1                    address that clients are told; None: the address that it listens on
+    listen_port                   0: a free one. The VIP port is the port before the last one: listen_port - 2
+    bind_address                  address to listen on
+    namesrv_addr                  name servers, separated by `;`
+    broker_permission             bits: 4 read, 2 write
+    auto_create_subscription_group  a heartbeat or an offset of an unknown group creates it
+    cluster_topic_enable, broker_topic_enable  the topics with the names of cluster and broker can be used
+    trace_topic_enable, msg_trace_topic_name   the topic of message traces exists
+    region_id, trace_on           what producers and messages are told
+    long_polling_enable           pulls wait for messages; False: for short_polling_time_mills at most
+    slave_read_enable             slow consumers are sent to slaves
+    lite_pull_message_enable      LITE_PULL_MESSAGE is allowed
+    enable_property_filter        SQL92 filters are allowed
+    reject_transaction_message    transactions are refused
+    flush_consumer_offset_interval, register_name_server_period  ms
+    start_accept_send_request_time_stamp  ms since the epoch; sends before it are refused
+    default_query_max_num, max_msgs_num_batch  messages of one look-up by unique key, and by key
+
+    >>> BrokerConfig(broker_name="broker-b").listen_port
+    10911
+    """
+
+    broker_cluster_name: str = "DefaultCluster"
+    broker_name: str = "broker-a"
+    broker_id: int = 0
+    broker_ip1: str | None = None
+    listen_port: int = 10911
+    bind_address: str = "127.0.0.1"
+    namesrv_addr: str | None = None
+    broker_permission: int = 6
+    auto_create_subscription_group: bool = True
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    trace_topic_enable: bool = False
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+    long_polling_enable: bool = True
+    short_polling_time_mills: int = 1000
+    slave_read_enable: bool = False
+    lite_pull_message_enable: bool = True
+    enable_property_filter: bool = False
+    reject_transaction_message: bool = False
+    store_reply_message_enable: bool = True
+    real_time_notify_consumer_change: bool = True
+    flush_consumer_offset_interval: int = 5_000
+    register_name_server_period: int = 30_000
+    register_broker_timeout_mills: int = 24_000
+    start_accept_send_request_time_stamp: int = 0
+    default_query_max_num: int = 32
+    max_msgs_num_batch: int = 64
+    metrics_exporter_type: str = "DISABLE"
+    metrics_prom_exporter_port: int = 5557
+    metrics_prom_exporter_host: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("listen_port", "metrics_prom_exporter_port"):
+            if not 0 <= getattr(self, name) <= MOST_PORT:
+                raise ValueError(f"{_camel(name)} is {getattr(self, name)}; allowed are 0 to {MOST_PORT}")
+        if 0 < self.listen_port < 3:
+            raise ValueError(f"listenPort is {self.listen_port}; the VIP port is two less, so 3 is the smallest one")
+
+    @property
+    def name_servers(self) -> list[str]:
+        """The addresses in namesrv_addr.
+
+        >>> BrokerConfig(namesrv_addr="10.0.0.1:9876; 10.0.0.2:9876").name_servers
+        ['10.0.0.1:9876', '10.0.0.2:9876']
+        """
+        return [one.strip() for one in (self.namesrv_addr or "").split(";") if one.strip()]
+
+
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(BrokerConfig)}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join("IP1" if other == "ip1" else other.capitalize() for other in others)
+
+
+_OF_KEY = {_camel(name): name for name in _DEFAULTS}
+
+
+def read_broker_conf(path: str | os.PathLike[str]) -> tuple[dict[str, Any], StoreConfig, list[str]]:
+    """Read a broker.conf: (fields of BrokerConfig, the store's settings, keys that are not used).
+
+    Raises ValueError with the file, the key and the allowed values; OSError.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+    ...     _ = file.write("brokerName=broker-b\\nflushDiskType=SYNC_FLUSH\\nnothing=1")
+    ...     file.flush()
+    ...     fields, store, unused = read_broker_conf(file.name)
+    >>> fields, store.flush, unused
+    ({'broker_name': 'broker-b'}, 'sync', ['nothing'])
+    """
+    name = os.fspath(path)
+    with open(name, encoding="iso-8859-1", newline="") as file:
+        text = file.read()
+    try:
+        found = dict(properties(text))
+        fields = _typed(found)
+        of_store, unused = store_fields(found)
+        BrokerConfig(**fields)
+        return fields, StoreConfig.rocketmq(**of_store), [key for key in unused if key not in _OF_KEY]
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _typed(found: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        _OF_KEY[key]: typed_property(key, _DEFAULTS[_OF_KEY[key]], text.strip())
+        for key, text in found.items()
+        if key in _OF_KEY
+    }

@@ -1,0 +1,110 @@
+"""Pulls that wait for messages (long polling), and what wakes them.
+
+Source: RocketMQ PullRequestHoldService, NotifyMessageArrivingListener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from rocketc.broker.subscriptions import Subscription
+from rocketc.derived.queue_change import QueueChange
+from rocketc.remoting.server import Call
+
+SWEEP_SECONDS = 5.0
+
+Key = tuple[str, int]  # topic, queue id
+
+
+@dataclass(eq=False)
+class HeldPull:
+    """A pull without messages yet.
+
+    offset    queue offset that it wants
+    deadline  loop.time() when it is answered in any case
+    """
+
+    call: Call
+    key: Key
+    offset: int
+    subscription: Subscription
+    deadline: float
+
+
+class HeldPulls:
+    """The table of held pulls by queue. It is told what changed, and looks at these queues only.
+
+    wake        answers a pull
+    max_offset  returns the queue offset after the last message of a queue
+    Every 5 s all pulls behind the end of their queue are woken, also those whose tags do not match: their consumers
+    then continue at a later offset.
+    """
+
+    def __init__(
+        self,
+        wake: Callable[[HeldPull], object],
+        max_offset: Callable[[str, int], int],
+        loop: asyncio.AbstractEventLoop,
+        sweep_seconds: float = SWEEP_SECONDS,
+    ) -> None:
+        self._wake, self._max_offset, self._loop, self._seconds = wake, max_offset, loop, sweep_seconds
+        self._held: dict[Key, dict[HeldPull, None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.count = 0
+
+    def add(self, pull: HeldPull) -> None:
+        self._held.setdefault(pull.key, {})[pull] = None
+        self.count += 1
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._sweep)
+
+    def remove(self, pull: HeldPull) -> bool:
+        """Forget a pull; False if it is not held."""
+        of_queue = self._held.get(pull.key)
+        if of_queue is None or pull not in of_queue:
+            return False
+        del of_queue[pull]
+        self.count -= 1
+        if not of_queue:
+            del self._held[pull.key]
+        return True
+
+    def on_changes(self, changes: Iterable[QueueChange]) -> None:
+        """Wake the pulls whose queues have messages that they may want."""
+        for change in changes:
+            of_queue = self._held.get((change.topic, change.queue_id))
+            if of_queue is None:
+                continue
+            codes = change.tags_codes
+            for pull in list(of_queue):
+                if change.max_offset > pull.offset and (codes is None or any(map(pull.subscription.matches, codes))):
+                    self.remove(pull)
+                    self._wake(pull)
+
+    def _sweep(self) -> None:
+        self._timer = self._loop.call_later(self._seconds, self._sweep) if self._held else None
+        now = self._loop.time()
+        for key, of_queue in list(self._held.items()):
+            end = self._max_offset(*key)
+            for pull in list(of_queue):
+                if pull.call.connection.is_lost:
+                    self.remove(pull)
+                elif end > pull.offset or now >= pull.deadline:
+                    self.remove(pull)
+                    self._wake(pull)
+
+    def wake_all(self) -> None:
+        """Wake all pulls, for example at the end of the broker."""
+        for of_queue in list(self._held.values()):
+            for pull in list(of_queue):
+                self.remove(pull)
+                self._wake(pull)
+
+    def close(self) -> None:
+        """Answer what is held, and stop."""
+        self.wake_all()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,111 @@
+"""Look-ups: offsets of queues by time, messages by key and by offset.
+
+Source: RocketMQ AdminBrokerProcessor, QueryMessageProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from rocketc.broker.config import BrokerConfig
+from rocketc.errors import RocketcError
+from rocketc.read._message import Message
+from rocketc.remoting.codes import Code
+from rocketc.remoting.server import Answer, Call
+
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+QUERY_MESSAGE, SEARCH_OFFSET, MAX_OFFSET, MIN_OFFSET, EARLIEST, VIEW = 12, 29, 30, 31, 32, 33
+_MOST_TIME = (1 << 63) - 1
+
+
+class SearchedStore(Protocol):
+    """What LookupProcessor needs of a store."""
+
+    def min_offset(self, topic: str, queue_id: int) -> int: ...
+    def max_offset(self, topic: str, queue_id: int, *, committed: bool = True) -> int: ...
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: str) -> int: ...
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int: ...
+    def message(self, phy_offset: int, **how: Any) -> Message | None: ...
+    def query(self, topic: str, key: str, **how: Any) -> Any: ...
+    def read_raw(self, phy_offset: int, max_bytes: int = ..., **how: Any) -> bytes: ...
+
+
+class LookupProcessor:
+    """Answers look-ups."""
+
+    codes = (QUERY_MESSAGE, SEARCH_OFFSET, MAX_OFFSET, MIN_OFFSET, EARLIEST, VIEW)
+
+    def __init__(self, store: SearchedStore, config: BrokerConfig) -> None:
+        self._store, self._config = store, config
+        self._by_code: dict[int, Callable[[Call], Answer]] = {
+            QUERY_MESSAGE: self._query,
+            SEARCH_OFFSET: self._search,
+            MAX_OFFSET: self._max,
+            MIN_OFFSET: self._min,
+            EARLIEST: self._earliest,
+            VIEW: self._view,
+        }
+
+    def process(self, call: Call) -> Answer | None:
+        return self._by_code[call.command.code](call)
+
+    def _search(self, call: Call) -> Answer:
+        at = call.values
+        boundary = "upper" if at.get("boundaryType", "").upper() == "UPPER" else "lower"
+        return Answer(
+            values={"offset": self._store.offset_by_time(at["topic"], at["queueId"], at["timestamp"], boundary)}
+        )
+
+    def _max(self, call: Call) -> Answer:
+        at = call.values
+        committed = at.get("committed", True)
+        return Answer(values={"offset": self._store.max_offset(at["topic"], at["queueId"], committed=committed)})
+
+    def _min(self, call: Call) -> Answer:
+        return Answer(values={"offset": self._store.min_offset(call.values["topic"], call.values["queueId"])})
+
+    def _earliest(self, call: Call) -> Answer:
+        topic, queue_id = call.values["topic"], call.values["queueId"]
+        first = self._store.min_offset(topic, queue_id)
+        is_empty = first >= self._store.max_offset(topic, queue_id)
+        return Answer(values={"timestamp": -1 if is_empty else self._store.store_time(topic, queue_id, first)})
+
+    def _query(self, call: Call) -> Answer:
+        asked = call.values
+        is_unique = call.command.fields.get(UNIQUE_KEY_QUERY, "").lower() == "true"
+        most = self._config.default_query_max_num if is_unique else asked["maxNum"]
+        found = self._store.query(
+            asked["topic"],
+            asked["key"],
+            max_count=max(1, min(most, self._config.max_msgs_num_batch)),
+            begin=max(0, asked["beginTimestamp"]),
+            end=max(0, min(asked["endTimestamp"], _MOST_TIME)),
+            exact_keys=False,
+            crc="none",
+            decompress=False,
+            unwrap=False,
+        )
+        values = {
+            "indexLastUpdateTimestamp": found.index_last_update_timestamp,
+            "indexLastUpdatePhyoffset": found.index_last_update_phy_offset,
+        }
+        if not found:
+            return Answer(
+                Code.QUERY_NOT_FOUND, values, remark="can not find message, maybe time range not correct"
+            )
+        return Answer(values=values, body=self._records(found.messages))
+
+    def _view(self, call: Call) -> Answer:
+        offset = call.values["offset"]
+        try:
+            found = self._store.message(offset, crc="none", decompress=False)
+        except (RocketcError, ValueError):
+            found = None
+        if found is None:
+            return Answer(Code.SYSTEM_ERROR, remark=f"can not find message by the offset, {offset}")
+        return Answer(body=self._records([found])[0])
+
+    def _records(self, messages: Sequence[Message]) -> list[bytes]:
+        """Return the stored bytes of messages."""
+        return [self._store.read_raw(one.phy_offset, 1) for one in messages]  # one record is returned whole

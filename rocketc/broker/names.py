@@ -1,0 +1,26 @@
+"""Names of properties and topics that only brokers use; those of the store are in rocketc._layout.
+
+Source: RocketMQ MessageConst, TopicValidator.
+"""
+
+from __future__ import annotations
+
+MSG_REGION = "MSG_REGION"
+TRACE_ON = "TRACE_ON"
+CLUSTER = "CLUSTER"
+TRANSACTION = "TRAN_MSG"
+POP_CHECK_POINT = "POP_CK"
+TIMER = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
+BENCHMARK_TOPIC = "BenchmarkTest"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_"
+SYNC_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
+REPLY_TOPIC = "_REPLY_TOPIC"

@@ -1,0 +1,240 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE: messages of a queue, or a pull that waits for them.
+
+Source: RocketMQ PullMessageProcessor, DefaultPullMessageResultHandler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from rocketc.broker.config import BrokerConfig
+from rocketc.broker.consumers import ConsumerManager
+from rocketc.broker.heartbeat import MessageModel
+from rocketc.broker.held_pulls import HeldPull, HeldPulls
+from rocketc.broker.offsets import ConsumerOffsetManager
+from rocketc.broker.subscriptions import Subscription, is_tag_type, parse_subscription
+from rocketc.broker.topics import TopicManager
+from rocketc.errors import CorruptUnitError, RocketcError, SubscriptionError
+from rocketc.remoting.codes import Code
+from rocketc.remoting.server import Answer, Call
+from rocketc.status import GetStatus
+from rocketc.store._raw_records import RawGetResult
+from rocketc.tables.groups import SubscriptionGroupConfig
+from rocketc.tables.topics import PERM_READ
+
+LITE_PULL = 361
+
+
+class PullFlag(enum.IntFlag):
+    """The bits of a pull's sysFlag."""
+
+    COMMIT_OFFSET = 1
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+
+
+class ReadableStore(Protocol):
+    """What PullProcessor needs of a store."""
+
+    def get_raw(self, topic: str, queue_id: int, offset: int, max_count: int, **how: Any) -> RawGetResult: ...
+    def max_offset(self, topic: str, queue_id: int) -> int: ...
+
+
+class PullProcessor:
+    """Answers pulls.
+
+    groups  returns the settings of a consumer group, created if the broker may; None: it does not exist
+    """
+
+    codes = (11, LITE_PULL)
+
+    def __init__(
+        self,
+        store: ReadableStore,
+        topics: TopicManager,
+        groups: Callable[[str], SubscriptionGroupConfig | None],
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        config: BrokerConfig,
+    ) -> None:
+        self._store, self._topics, self._groups = store, topics, groups
+        self._consumers, self._offsets, self._config = consumers, offsets, config
+        self._loop = asyncio.get_running_loop()
+        self.held = HeldPulls(self._answer_again, store.max_offset, self._loop)
+        self.pulled = 0  # messages
+
+    def process(self, call: Call) -> Answer | None:
+        pull = call.values
+        checked = self._check(call)
+        if isinstance(checked, Answer):
+            return checked
+        group, subscription = checked
+        answer = self._read(pull, group, subscription)
+        self._commit(pull, answer)
+        if answer.code != Code.PULL_NOT_FOUND or not pull["sysFlag"] & PullFlag.SUSPEND:
+            return answer
+        return self._hold(call, subscription, answer)
+
+    def _hold(self, call: Call, subscription: Subscription, answer: Answer) -> Answer | None:
+        pull = call.values
+        wait = pull["suspendTimeoutMillis"] / 1000
+        if not self._config.long_polling_enable:
+            wait = self._config.short_polling_time_mills / 1000
+        key, offset = (pull["topic"], pull["queueId"]), pull["queueOffset"]
+        held = HeldPull(call, key, offset, subscription, self._loop.time() + wait)
+        self.held.add(held)
+        if self._store.max_offset(*key) > offset and self.held.remove(held):  # put since the first look
+            return self._second_answer(call)
+        return None
+
+    def _answer_again(self, held: HeldPull) -> None:
+        if not held.call.connection.is_lost:
+            held.call.later(self._second_answer(held.call))
+
+    def _second_answer(self, call: Call) -> Answer:
+        """Answer a pull that has waited; it is not held again, and its offset is not committed again."""
+        checked = self._check(call)
+        if isinstance(checked, Answer):
+            return checked
+        group, subscription = checked
+        answer = self._read(call.values, group, subscription)
+        self._offsets.commit_pull(
+            call.values["consumerGroup"],
+            call.values["topic"],
+            call.values["queueId"],
+            answer.values.get("nextBeginOffset", 0),
+        )
+        return answer
+
+    # checks, in RocketMQ's order
+
+    def _check(self, call: Call) -> tuple[SubscriptionGroupConfig, Subscription] | Answer:
+        pull, config = call.values, self._config
+        if not config.broker_permission & PERM_READ:
+            return Answer(
+                Code.NO_PERMISSION, remark=f"the broker[{config.broker_ip1}] pulling message is forbidden"
+            )
+        if call.command.code == LITE_PULL and not config.lite_pull_message_enable:
+            return Answer(
+                Code.NO_PERMISSION,
+                remark=f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden",
+            )
+        name, topic_name = pull["consumerGroup"], pull["topic"]
+        group = self._groups(name)
+        if group is None:
+            return Answer(
+                Code.SUBSCRIPTION_GROUP_NOT_EXIST, remark=f"subscription group [{name}] does not exist, apply first"
+            )
+        if not group.consume_enable:
+            return Answer(Code.NO_PERMISSION, remark=f"subscription group no permission, {name}")
+        topic = self._topics.get(topic_name)
+        if topic is None:
+            return Answer(Code.TOPIC_NOT_EXIST, remark=f"topic[{topic_name}] not exist, apply first please!")
+        if not topic.perm & PERM_READ:
+            return Answer(Code.NO_PERMISSION, remark=f"the topic[{topic_name}] pulling message is forbidden")
+        if not 0 <= pull["queueId"] < topic.read_queue_nums:
+            return Answer(
+                Code.INVALID_PARAMETER,
+                remark=f"queueId[{pull['queueId']}] is illegal, topic:[{topic_name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{_peer(call)}]",
+            )
+        subscription = self._subscription(pull, group)
+        if isinstance(subscription, Answer):
+            return subscription
+        if not is_tag_type(subscription.expression_type) and not config.enable_property_filter:
+            return Answer(
+                Code.SYSTEM_ERROR,
+                remark=f"The broker does not support consumer to filter message by {subscription.expression_type}",
+            )
+        return group, subscription
+
+    def _subscription(self, pull: dict[str, Any], group: SubscriptionGroupConfig) -> Subscription | Answer:
+        name, topic = group.group_name, pull["topic"]
+        if pull["sysFlag"] & PullFlag.SUBSCRIPTION:
+            try:
+                return parse_subscription(
+                    topic, pull.get("subscription"), pull.get("expressionType"), sub_version=pull["subVersion"]
+                )
+            except SubscriptionError:
+                return Answer(Code.SUBSCRIPTION_PARSE_FAILED, remark="parse the consumer's subscription failed")
+        known = self._consumers.group(name)
+        if known is None:
+            return Answer(Code.SUBSCRIPTION_NOT_EXIST, remark="the consumer's group info not exist")
+        if known.message_model is MessageModel.BROADCASTING and not group.consume_broadcast_enable:
+            return Answer(Code.NO_PERMISSION, remark=f"the consumer group[{name}] can not consume by broadcast way")
+        found = self._consumers.find_subscription(name, topic)
+        if found is None:
+            return Answer(Code.SUBSCRIPTION_NOT_EXIST, remark="the consumer's subscription not exist")
+        if found.sub_version < pull["subVersion"]:
+            return Answer(Code.SUBSCRIPTION_NOT_LATEST, remark="the consumer's subscription not latest")
+        return found
+
+    # reading
+
+    def _read(self, pull: dict[str, Any], group: SubscriptionGroupConfig, subscription: Subscription) -> Answer:
+        topic, queue_id, offset = pull["topic"], pull["queueId"], pull["queueOffset"]
+        reset = self._offsets.take_reset(group.group_name, topic, queue_id)
+        try:
+            found = self._store.get_raw(
+                topic,
+                queue_id,
+                max(offset, 0) if reset is None else reset,
+                max(pull["maxMsgNums"], 1) if reset is None else 1,
+                tags=None if subscription.takes_all else subscription.tags_set,
+                exact_tags=False,
+                broker_limits=True,
+            )
+        except CorruptUnitError as error:
+            return Answer(Code.SYSTEM_ERROR, remark=str(error))
+        except (RocketcError, OSError) as error:
+            return Answer(Code.SYSTEM_ERROR, remark=str(error))
+        status = found.status if reset is None else GetStatus.OFFSET_RESET
+        slow = self._config.slave_read_enable and found.suggest_pulling_from_slave
+        answer = Answer(
+            code_of(status, offset),
+            {
+                "suggestWhichBrokerId": group.which_broker_when_consume_slowly if slow else 0,
+                "nextBeginOffset": found.next_offset if reset is None else reset,
+                "minOffset": found.min_offset,
+                "maxOffset": found.max_offset,
+                "topicSysFlag": 0,
+                "groupSysFlag": group.group_sys_flag,
+            },
+            remark=status.name,
+        )
+        if status is GetStatus.FOUND:
+            answer.body = found.views
+            self.pulled += found.message_count
+        return answer
+
+    def _commit(self, pull: dict[str, Any], answer: Answer) -> None:
+        group, topic, queue_id = pull["consumerGroup"], pull["topic"], pull["queueId"]
+        self._offsets.commit_pull(group, topic, queue_id, answer.values.get("nextBeginOffset", 0))
+        if pull["sysFlag"] & PullFlag.COMMIT_OFFSET and pull["commitOffset"] >= 0:
+            self._offsets.commit(group, topic, queue_id, pull["commitOffset"])
+
+
+def code_of(status: GetStatus, offset: int) -> Code:
+    """Return the code of an answer for the status of a read at `offset`.
+
+    >>> code_of(GetStatus.FOUND, 7).name, code_of(GetStatus.NO_MESSAGE_IN_QUEUE, 7).name
+    ('SUCCESS', 'PULL_OFFSET_MOVED')
+    """
+    if status is GetStatus.FOUND:
+        return Code.SUCCESS
+    if status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
+        return Code.PULL_RETRY_IMMEDIATELY
+    if status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
+        return Code.PULL_NOT_FOUND if offset == 0 else Code.PULL_OFFSET_MOVED
+    if status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL):
+        return Code.PULL_NOT_FOUND
+    return Code.PULL_OFFSET_MOVED
+
+
+def _peer(call: Call) -> str:
+    peer = call.connection.peer
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)

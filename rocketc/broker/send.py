@@ -1,0 +1,303 @@
+"""SEND_MESSAGE and its variants, with all rules. The compiled SendPath takes those that need no decision.
+
+Source: RocketMQ SendMessageProcessor, AbstractSendMessageProcessor, HookUtils.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Container
+from typing import Any
+
+from rocketc._layout import (
+    DLQ_PREFIX,
+    FLAG_INNER_BATCH,
+    FLAG_MULTI_TAGS,
+    FLAG_NEED_UNWRAP,
+    FLAG_TRANSACTION_MASK,
+    PROPERTY_DELAY,
+    PROPERTY_INNER_NUM,
+    PROPERTY_UNIQUE_KEY,
+    PROPERTY_WAIT,
+    RETRY_PREFIX,
+)
+from rocketc.broker import names
+from rocketc.broker._send_path import SendPath, peer_host
+from rocketc.broker.batches import decode_batch
+from rocketc.broker.config import BrokerConfig
+from rocketc.broker.flush_waits import FlushWaits
+from rocketc.broker.topics import FORBIDDEN, READ_WRITE, TopicManager, name_fault
+from rocketc.broker.unique_keys import UniqueKeys
+from rocketc.errors import RocketcError
+from rocketc.format.ids import OffsetId
+from rocketc.remoting.codes import Code
+from rocketc.remoting.server import Answer, Call
+from rocketc.status import PutStatus
+from rocketc.tables.topics import PERM_WRITE, TopicConfig
+
+SEND_BATCH = 320
+MOST_PROPERTIES = 32767  # bytes
+_QUEUES = 99_999_999
+
+# Properties that need a decision, so that the compiled path leaves the message to the processor.
+SPECIAL = (
+    names.TRANSACTION,
+    names.POP_CHECK_POINT,
+    names.MSG_REGION,
+    names.TRACE_ON,
+    names.CLUSTER,
+    *names.TIMER,
+    PROPERTY_DELAY,
+    PROPERTY_INNER_NUM,
+)
+
+_CODES = {
+    PutStatus.PUT_OK: Code.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: Code.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: Code.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: Code.SLAVE_NOT_AVAILABLE,
+    PutStatus.SERVICE_NOT_AVAILABLE: Code.SERVICE_NOT_AVAILABLE,
+    PutStatus.MESSAGE_ILLEGAL: Code.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: Code.MESSAGE_ILLEGAL,
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: Code.MESSAGE_ILLEGAL,
+    PutStatus.OS_PAGE_CACHE_BUSY: Code.SYSTEM_BUSY,
+}
+_REMARKS = {
+    Code.SERVICE_NOT_AVAILABLE: "the store does not accept messages now",
+    Code.MESSAGE_ILLEGAL: "the message is illegal: its topic, body or properties are too long, or wrong",
+    Code.SYSTEM_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+}
+
+
+def refusal(status: PutStatus) -> tuple[int, str | None]:
+    """Return the code and the remark of an answer for a PutStatus.
+
+    >>> refusal(PutStatus.OS_PAGE_CACHE_BUSY)[0], refusal(PutStatus.UNKNOWN_ERROR)
+    (<Code.SYSTEM_BUSY: 2>, (<Code.SYSTEM_ERROR: 1>, 'UNKNOWN_ERROR'))
+    """
+    code = _CODES.get(status, Code.SYSTEM_ERROR)
+    return code, _REMARKS.get(code, status.name)
+
+
+def failed(error: Exception) -> tuple[int, str]:
+    """Return the code and the remark of an answer for an exception of the store."""
+    code, _ = refusal(getattr(error, "status", PutStatus.UNKNOWN_ERROR))
+    return code, str(error)
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """Return the properties of a text in stored form; of two with one name, the last counts.
+
+    >>> decode_properties("TAGS\\x01A\\x02KEYS\\x01k1")
+    {'TAGS': 'A', 'KEYS': 'k1'}
+    """
+    pairs = (pair.split("\1", 1) for pair in text.split("\2"))
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+
+
+def encode_properties(properties: dict[str, str]) -> bytes:
+    """Return properties in stored form.
+
+    >>> encode_properties({"TAGS": "A"})
+    b'TAGS\\x01A\\x02'
+    """
+    return "".join(f"{name}\1{value}\2" for name, value in properties.items()).encode("utf-8", "replace")
+
+
+class SendProcessor:
+    """Checks and stores messages.
+
+    path    appends to the store
+    waits   of answers until a flush; None: nothing waits
+    groups  the consumer groups: %RETRY% topics belong to them
+    host    (address, port) that clients know
+    """
+
+    codes = (10, 310, SEND_BATCH)
+
+    def __init__(
+        self,
+        path: SendPath,
+        waits: FlushWaits | None,
+        topics: TopicManager,
+        groups: Container[str],
+        config: BrokerConfig,
+        host: tuple[str, int],
+        max_message_size: int,
+        clock: Callable[[], int],
+        chance: random.Random,
+    ) -> None:
+        self._path, self._waits, self._topics, self._groups = path, waits, topics, groups
+        self._config, self._host, self._most = config, host, max_message_size
+        self._clock, self._chance = clock, chance
+        self._keys = UniqueKeys(host[0], clock, chance)
+        self._told = {names.MSG_REGION: config.region_id, names.TRACE_ON: str(config.trace_on).lower()}
+
+    def process(self, call: Call) -> Answer | None:
+        answer = self._send(call)
+        if answer is not None:
+            answer.fields = {**answer.fields, **self._told}
+        return answer
+
+    def _send(self, call: Call) -> Answer | None:
+        sent = call.values
+        if self._clock() < self._config.start_accept_send_request_time_stamp:
+            return Answer(
+                Code.SYSTEM_ERROR,
+                remark=f"broker unable to service, until {self._config.start_accept_send_request_time_stamp}",
+            )
+        found = self._check(sent)
+        if isinstance(found, Answer):
+            return found
+        queue_id = sent["queueId"]
+        if queue_id < 0:
+            queue_id = self._chance.randrange(_QUEUES) % max(found.write_queue_nums, 1)
+        is_batch = call.command.code == SEND_BATCH or sent.get("batch", False)
+        try:
+            properties = self._properties(sent.get("properties") or "")
+            if (refused := self._refuse(sent, found, properties, is_batch)) is not None:
+                return refused
+            messages = self._messages(call, properties, is_batch)
+        except ValueError as error:
+            return Answer(Code.MESSAGE_ILLEGAL, remark=str(error))
+        return self._store(call, found, queue_id, messages, properties, is_batch)
+
+    def _check(self, sent: dict[str, Any]) -> TopicConfig | Answer:
+        """Check the topic, in RocketMQ's order; return it, or the answer."""
+        name = sent["topic"]
+        topic = self._topics.get(name)
+        if not self._config.broker_permission & PERM_WRITE and topic is not None and topic.order:
+            return Answer(
+                Code.NO_PERMISSION, remark=f"the broker[{self._host[0]}:{self._host[1]}] sending message is forbidden"
+            )
+        if fault := name_fault(name):
+            return Answer(Code.INVALID_PARAMETER, remark=fault)
+        if name in FORBIDDEN:
+            return Answer(Code.NO_PERMISSION, remark=f"Sending message to topic[{name}] is forbidden.")
+        if topic is None:
+            topic = self._topics.create_in_send(
+                name, sent["defaultTopic"], sent["defaultTopicQueueNums"], sent.get("unitMode", False)
+            )
+        if topic is None and name.startswith(RETRY_PREFIX):
+            topic = self._topics.create_if_missing(name, 1, READ_WRITE)
+        if topic is None:
+            return Answer(Code.TOPIC_NOT_EXIST, remark=f"topic[{name}] not exist, apply first please!")
+        if sent["queueId"] >= max(topic.write_queue_nums, topic.read_queue_nums):
+            return Answer(
+                Code.INVALID_PARAMETER, remark=f"request queueId[{sent['queueId']}] is illegal, topic {name} has fewer"
+            )
+        if name.startswith(RETRY_PREFIX) and name[len(RETRY_PREFIX) :] not in self._groups:
+            return Answer(
+                Code.SUBSCRIPTION_GROUP_NOT_EXIST,
+                remark=f"subscription group not exist, {name[len(RETRY_PREFIX) :]}",
+            )
+        return topic
+
+    def _properties(self, text: str) -> dict[str, str]:
+        """Decode the properties of a send, and change them as the broker does."""
+        properties = decode_properties(text)
+        properties.pop(names.POP_CHECK_POINT, None)
+        if not properties.get(PROPERTY_UNIQUE_KEY):
+            properties[PROPERTY_UNIQUE_KEY] = self._keys.make()
+        properties |= self._told
+        properties[names.CLUSTER] = self._config.broker_cluster_name
+        return properties
+
+    def _refuse(
+        self, sent: dict[str, Any], topic: TopicConfig, properties: dict[str, str], is_batch: bool
+    ) -> Answer | None:
+        """Refuse what this broker can't do with a message."""
+        if properties.get(names.TRANSACTION, "").lower() == "true" or sent["sysFlag"] & FLAG_TRANSACTION_MASK:
+            return Answer(
+                Code.NO_PERMISSION,
+                remark=f"the broker[{self._host[0]}:{self._host[1]}] sending transaction message is forbidden",
+            )
+        if _is_positive(properties.get(PROPERTY_DELAY)) or any(name in properties for name in names.TIMER):
+            return Answer(Code.SYSTEM_ERROR, remark="this broker does not deliver delayed messages")
+        if is_batch and topic.topic_name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            return Answer(Code.MESSAGE_ILLEGAL, remark="batch request does not support retry group " + topic.topic_name)
+        return None
+
+    def _messages(self, call: Call, properties: dict[str, str], is_batch: bool) -> list[tuple[int, bytes, bytes]]:
+        """Return (flag, body, properties in stored form) of each message. Raises ValueError for sizes."""
+        stored = encode_properties(properties)
+        body = call.command.body
+        if len(body) > self._most:
+            raise ValueError(f"a body of {len(body)} bytes; at most {self._most} are allowed")
+        if not is_batch:
+            messages = [(call.values["flag"], body, stored)]
+        else:
+            messages = [
+                (flag, one, own + (b"\2" if own and not own.endswith(b"\2") else b"") + stored)
+                for flag, one, own in decode_batch(body)
+            ]
+        if any(len(own) > MOST_PROPERTIES for _, _, own in messages):
+            raise ValueError(f"the properties are longer than {MOST_PROPERTIES} bytes")
+        if not messages:
+            raise ValueError("the batch is empty")
+        return messages
+
+    def _store(
+        self,
+        call: Call,
+        topic: TopicConfig,
+        queue_id: int,
+        messages: list[tuple[int, bytes, bytes]],
+        properties: dict[str, str],
+        is_batch: bool,
+    ) -> Answer | None:
+        sent = call.values
+        sys_flag = sent["sysFlag"] | (FLAG_MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0)
+        is_inner = is_batch and topic.queue_type == "BatchCQ"
+        if is_inner:
+            messages = [_inner_batch(call, messages, properties)]
+            sys_flag |= FLAG_NEED_UNWRAP | FLAG_INNER_BATCH
+        if call.connection.host is None:
+            call.connection.host = peer_host(call.connection.peer)
+        try:
+            status, offsets, queue_offset, end = self._path.append(
+                topic.topic_name.encode(),
+                queue_id,
+                messages,
+                sys_flag,
+                sent["bornTimestamp"],
+                call.connection.host,
+                sent.get("reconsumeTimes", 0),
+                is_batch and not is_inner,
+            )
+        except (RocketcError, OSError) as error:
+            code, text = failed(error)
+            return Answer(code, remark=text)
+        code, remark = refusal(status)
+        if not status.is_stored:
+            return Answer(code, remark=remark)
+        answer = Answer(
+            values={
+                "msgId": ",".join(OffsetId(*self._host, offset).encode() for offset in offsets),
+                "queueId": queue_id,
+                "queueOffset": queue_offset,
+                "transactionId": properties[PROPERTY_UNIQUE_KEY],
+            },
+        )
+        if is_inner:
+            answer.values = {**answer.values, "batchUniqId": properties[PROPERTY_UNIQUE_KEY]}
+        if self._waits is None or properties.get(PROPERTY_WAIT, "true").lower() != "true":
+            return answer
+
+        def flushed(code: int) -> None:
+            call.later(Answer(code, answer.values, fields=self._told))
+
+        self._waits.add(end, flushed)
+        return None
+
+
+def _inner_batch(
+    call: Call, messages: list[tuple[int, bytes, bytes]], properties: dict[str, str]
+) -> tuple[int, bytes, bytes]:
+    """Return the one record of a batch for a topic whose queues have a unit per batch."""
+    stored = encode_properties({**properties, PROPERTY_INNER_NUM: str(len(messages))})
+    return call.values["flag"], call.command.body, stored
+
+
+def _is_positive(text: str | None) -> bool:
+    return text is not None and text.strip().isdigit() and int(text) > 0

@@ -1,0 +1,145 @@
+"""The broker's topics: those that it has from the start, and those that sends and consumers create.
+
+Source: RocketMQ TopicConfigManager, TopicValidator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Protocol
+
+from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from rocketc.broker import names
+from rocketc.broker.config import BrokerConfig
+from rocketc.tables.topics import DEFAULT_TOPIC, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, Topics
+
+READ_WRITE = PERM_READ | PERM_WRITE
+DELAY_LEVELS = 18
+UNIT, UNIT_SUBSCRIPTION = 1, 2  # bits of topic_sys_flag
+
+_CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
+_LONGEST, _LONGEST_OF_A_GROUP = 127, 255
+FORBIDDEN = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        names.HALF_TOPIC,
+        names.OP_HALF_TOPIC,
+        names.CHECK_MAX_TIME_TOPIC,
+        names.SELF_TEST_TOPIC,
+        names.OFFSET_MOVED_EVENT,
+    }
+)  # clients may not send to them
+
+
+def name_fault(topic: str) -> str | None:
+    """Return what is wrong with the name of a topic, as text for the peer; None if it is allowed.
+
+    >>> name_fault("orders"), name_fault("new orders")
+    (None, 'The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$')
+    """
+    if not topic.strip():
+        return "The specified topic is blank."
+    if not _CHARACTERS.fullmatch(topic):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    longest = _LONGEST_OF_A_GROUP if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else _LONGEST
+    return "The specified topic is longer than topic max length." if len(topic) > longest else None
+
+
+class KeepingStore(Protocol):
+    """What TopicManager needs of a store."""
+
+    def keep_topics(self) -> Topics: ...
+
+
+class TopicManager:
+    """The table of topics of a store, with a broker's rules.
+
+    changed  called with each topic that is created or changed: the name servers are told
+    """
+
+    def __init__(
+        self, store: KeepingStore, config: BrokerConfig, changed: Callable[[TopicConfig], object] = lambda topic: None
+    ) -> None:
+        self.table = store.keep_topics()
+        self._config = config
+        self._changed: Callable[[TopicConfig], object] = lambda topic: None
+        for topic in self._from_the_start():
+            if topic.topic_name not in self.table:
+                self._create(topic)
+        self.table.persist()
+        self._changed = changed
+
+    def _from_the_start(self) -> list[TopicConfig]:
+        config = self._config
+        cluster, broker = config.broker_cluster_name, config.broker_name
+        count = self.table.default_topic_queue_nums
+        topics = [
+            TopicConfig(names.SELF_TEST_TOPIC, 1, 1),
+            TopicConfig(names.BENCHMARK_TOPIC, 1024, 1024),
+            _named(cluster, 16, config.cluster_topic_enable),
+            _named(broker, 1, config.broker_topic_enable),
+            TopicConfig(names.OFFSET_MOVED_EVENT, 1, 1),
+            TopicConfig(SCHEDULE_TOPIC, DELAY_LEVELS, DELAY_LEVELS),
+            TopicConfig(cluster + names.REPLY_TOPIC, 1, 1),
+            TopicConfig(names.REVIVE_TOPIC + cluster, 8, 8),
+            TopicConfig(names.SYNC_TOPIC + broker, 1, 1, perm=PERM_INHERIT),
+            TopicConfig(names.HALF_TOPIC, 1, 1),
+            TopicConfig(names.OP_HALF_TOPIC, 1, 1),
+            TopicConfig(names.TIMER_TOPIC, 1, 1),
+        ]
+        if self.table.auto_create_topic_enable:
+            topics.insert(1, TopicConfig(DEFAULT_TOPIC, count, count, perm=READ_WRITE | PERM_INHERIT))
+        if config.trace_topic_enable:
+            topics.append(TopicConfig(config.msg_trace_topic_name, 1, 1))
+        return topics
+
+    def get(self, name: str) -> TopicConfig | None:
+        return self.table.get(name)
+
+    def create_in_send(self, name: str, default_topic: str, queues: int, unit_mode: bool) -> TopicConfig | None:
+        """Return the topic of a send; create an unknown one as its default topic says. None: it stays unknown.
+
+        queues  the number that the producer asks for
+        """
+        if (found := self.table.get(name)) is not None:
+            return found
+        default = self.table.get(default_topic)
+        if default is None:
+            return None
+        perm = default.perm
+        if default_topic == DEFAULT_TOPIC and not self.table.auto_create_topic_enable:
+            perm = READ_WRITE
+        if not perm & PERM_INHERIT:
+            return None
+        count = max(0, min(queues, default.write_queue_nums))
+        return self._created(
+            TopicConfig(
+                name,
+                count,
+                count,
+                perm=perm & ~PERM_INHERIT,
+                topic_filter_type=default.topic_filter_type,
+                topic_sys_flag=UNIT if unit_mode else 0,
+            )
+        )
+
+    def create_if_missing(self, name: str, queues: int, perm: int = READ_WRITE, sys_flag: int = 0) -> TopicConfig:
+        """Return a topic of the broker's own, for example that of the retries of a group; create it if it is missing."""
+        if (found := self.table.get(name)) is not None:
+            return found
+        return self._created(TopicConfig(name, queues, queues, perm=perm, topic_sys_flag=sys_flag))
+
+    def _created(self, topic: TopicConfig) -> TopicConfig:
+        made = self._create(topic)
+        self.table.persist()
+        return made
+
+    def _create(self, topic: TopicConfig) -> TopicConfig:
+        made = self.table.add(topic)
+        self._changed(made)
+        return made
+
+
+def _named(name: str, queues: int, usable: bool) -> TopicConfig:
+    return TopicConfig(name, queues, queues, perm=PERM_INHERIT | (READ_WRITE if usable else 0))
