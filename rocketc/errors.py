@@ -50,6 +50,10 @@ class BadRequestError(RocketcError, ValueError):
     """A request lacks a field that it needs, or a field has a value of the wrong type."""
 
 
+class SubscriptionError(RocketcError, ValueError):
+    """The expression of a subscription cannot be parsed. A broker answers SUBSCRIPTION_PARSE_FAILED."""
+
+
 class NotSentError(RocketcError, ConnectionError):
     """A request never left this process: it may be sent again, to any server."""
 

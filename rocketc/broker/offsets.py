@@ -1,0 +1,158 @@
+"""The offsets of consumer groups: what they committed, what they pulled, and resets that wait for their next pull.
+
+Source: RocketMQ ConsumerOffsetManager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Container, Iterator
+from typing import Any
+
+from rocketc.tables.offsets import ConsumerOffsets
+
+_log = logging.getLogger("rocketc.broker")
+
+_Key = tuple[str, str, int]  # topic, group, queue id
+
+
+class ConsumerOffsetManager:
+    """The offsets of all groups. Any thread may use it; no call but persist() and drop() waits for the disk.
+
+    table  the committed offsets, config/consumerOffset.json; persist() writes it
+
+    >>> import tempfile
+    >>> offsets = ConsumerOffsetManager(ConsumerOffsets(tempfile.mkdtemp()))
+    >>> offsets.commit("audit", "orders", 0, 12)
+    >>> offsets.query("audit", "orders", 0), offsets.query("audit", "orders", 1)
+    (12, -1)
+    """
+
+    def __init__(self, table: ConsumerOffsets) -> None:
+        self.table = table
+        self._pulled: dict[_Key, int] = {}
+        self._resets: dict[_Key, int] = {}
+        self._lock = threading.Lock()
+        self._pauses = 0
+        self._held: dict[_Key, int] = {}  # commits while offsets must not move
+        self._dropped: list[Container[Any]] = []  # what the store deletes meanwhile
+
+    # committed offsets
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set the next offset of a group in a queue, also to a smaller one. Raises ValueError as the table does."""
+        with self._lock:
+            before = self._committed(topic, group, queue_id)
+            if self._pauses:
+                self._held[topic, group, queue_id] = offset
+            else:
+                self.table.commit(topic, group, queue_id, offset)
+        if offset < before:
+            _log.info("%s@%s, queue %d: the offset goes back from %d to %d", topic, group, queue_id, before, offset)
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the next offset: of a reset that waits, or else the committed one; -1 if there is none."""
+        with self._lock:
+            reset = self._resets.get((topic, group, queue_id))
+            return self._committed(topic, group, queue_id) if reset is None else reset
+
+    def _committed(self, topic: str, group: str, queue_id: int) -> int:
+        held = self._held.get((topic, group, queue_id)) if self._held else None
+        return self.table.get(topic, group, queue_id) if held is None else held
+
+    def count(self, group: str, topic: str) -> int:
+        """Return how many queues of a topic have an offset of the group."""
+        return len(self.table.queues(topic, group))
+
+    # pulled offsets
+
+    def commit_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note the offset after a pull; it is kept only in memory, for statistics."""
+        with self._lock:
+            self._pulled[topic, group, queue_id] = offset
+
+    def pull_offset(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset after the latest pull; -1 if there was none."""
+        return self._pulled.get((topic, group, queue_id), -1)
+
+    def clear_pull_offsets(self, group: str, topic: str) -> None:
+        """Forget the pulled offsets of a group in a topic."""
+        with self._lock:
+            for key in [key for key in self._pulled if key[:2] == (topic, group)]:
+                del self._pulled[key]
+
+    # resets
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set the next offset on the server's side: the next pull of the queue is answered with it.
+
+        Until then, updates of the group are ignored.
+        """
+        self.commit(group, topic, queue_id, offset)
+        with self._lock:
+            self._resets[topic, group, queue_id] = offset
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a reset waits for the next pull of a queue."""
+        return (topic, group, queue_id) in self._resets
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the offset of the reset that waits for a pull of this queue, once; None if there is none."""
+        if not self._resets:
+            return None
+        with self._lock:
+            return self._resets.pop((topic, group, queue_id), None)
+
+    # removal
+
+    def clean_topic(self, topic: str) -> int:
+        """Remove all offsets of a topic. Return how many groups had committed some."""
+        return self._clean(topic=topic)
+
+    def clean_group(self, group: str) -> int:
+        """Remove all offsets of a group. Return in how many topics it had committed some."""
+        return self._clean(group=group)
+
+    def _clean(self, *, topic: str | None = None, group: str | None = None) -> int:
+        with self._lock:
+            for table in (self._pulled, self._resets, self._held):
+                for key in [key for key in table if key[0] == topic or key[1] == group]:
+                    del table[key]
+            return self.table.forget(topic=topic, group=group)
+
+    # deletion by the store, see MessageStore.attach_offsets()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[ConsumerOffsetManager]:
+        """Keep all offsets as they are. Commits are not refused: they count afterwards, but for what is dropped."""
+        with self._lock:
+            self._pauses += 1
+        try:
+            yield self
+        finally:
+            with self._lock:
+                self._pauses -= 1
+                if not self._pauses:
+                    held, self._held = self._held, {}
+                    dropped, self._dropped = self._dropped, []
+                    for (topic, group, queue_id), offset in held.items():
+                        if not any(topic in one or (topic, queue_id) in one for one in dropped):
+                            self.table.commit(topic, group, queue_id, offset)
+
+    def drop(self, deleted: Container[Any]) -> None:
+        """Remove the offsets of topics, and of queues as (topic, queue id), that are about to be deleted; durably.
+
+        Raises StoreIOError or StoreFullError; then no committed offset is removed. Call it inside paused().
+        """
+        self.table.drop(deleted)
+        with self._lock:
+            self._dropped.append(deleted)
+            for table in (self._pulled, self._resets):
+                for key in [key for key in table if key[0] in deleted or (key[0], key[2]) in deleted]:
+                    del table[key]
+
+    def persist(self) -> bool:
+        """Write the committed offsets, durably, if they changed. Raises StoreIOError or StoreFullError."""
+        return self.table.persist()

@@ -1,0 +1,131 @@
+"""What a consumer group wants of a topic: all messages, or those with some tags.
+
+Source: RocketMQ SubscriptionData, FilterAPI, ExpressionMessageFilter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketc.broker.bodies import LONGS, flag_of, number_of, numbers_of, object_of, text_of, texts_of
+from rocketc.errors import BadRequestError, SubscriptionError
+from rocketc.format._encoding import java_hash
+
+ALL = "*"
+TAG = "TAG"
+
+TOPIC_MOST = 255  # characters of a topic
+EXPRESSION_MOST = 1 << 16  # characters of one expression
+TAGS_MOST = 4096  # tags of one subscription
+
+_BLANKS = "".join(map(chr, range(0x21)))  # what Java's trim() removes
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Whether an expression lists tags.
+
+    >>> is_tag_type("TAG"), is_tag_type(None), is_tag_type("SQL92")
+    (True, True, False)
+    """
+    return not expression_type or expression_type == TAG
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """One subscription.
+
+    topic
+    sub_string         the expression, as the consumer wrote it; "*" is everything
+    tags_set           the tags
+    code_set           the hash of each tag; the broker compares only these
+    sub_version        of the expression; a later one is greater
+    expression_type    "TAG", or another language of filters
+    class_filter_mode  a filter server filters, and the broker passes everything on
+    """
+
+    topic: str
+    sub_string: str = ALL
+    tags_set: frozenset[str] = frozenset()
+    code_set: frozenset[int] = frozenset()
+    sub_version: int = 0
+    expression_type: str = TAG
+    class_filter_mode: bool = False
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether the hashes of tags select nothing: they need not be compared."""
+        return self.class_filter_mode or self.sub_string == ALL or not is_tag_type(self.expression_type)
+
+    def matches(self, tags_code: int) -> bool:
+        """Whether a queue unit with this tags code may be wanted.
+
+        tags_code  64 bits of the unit; the lower 32 are the hash of the message's tags
+        Expressions of other types than TAG match always: whoever knows the message's properties decides.
+
+        >>> parse_subscription("orders", "new || paid").matches(java_hash("paid"))
+        True
+        >>> parse_subscription("orders", "new || paid").matches(java_hash("sent"))
+        False
+        """
+        return self.takes_all or (tags_code + (1 << 31) & 0xFFFFFFFF) - (1 << 31) in self.code_set
+
+
+def parse_subscription(
+    topic: str, text: str | None, expression_type: str | None = TAG, *, sub_version: int = 0
+) -> Subscription:
+    """Return the subscription of an expression.
+
+    text             None, "" and "*" are everything; otherwise tags between `||`
+    expression_type  of another language than TAG, the text is only kept
+    Raises SubscriptionError if an expression of tags consists of `||` only, if one of another type is empty, and if
+    the text or the number of tags is over the limits of this module.
+
+    >>> sorted(parse_subscription("orders", "new||paid").tags_set)
+    ['new', 'paid']
+    >>> parse_subscription("orders", "||")
+    Traceback (most recent call last):
+    rocketc.errors.SubscriptionError: the expression '||' of topic orders names no tag: write tags between ||, or *
+    """
+    if text is not None and len(text) > EXPRESSION_MOST:
+        raise SubscriptionError(
+            f"the expression of topic {topic} has {len(text)} characters; {EXPRESSION_MOST} at most"
+        )
+    if expression_type is not None and not is_tag_type(expression_type):
+        if not text:
+            raise SubscriptionError(f"the {expression_type} expression of topic {topic} is empty")
+        return Subscription(topic, text, sub_version=sub_version, expression_type=expression_type)
+    if not text or text == ALL:
+        return Subscription(topic, sub_version=sub_version)
+    parts = text.split("||")
+    if not any(parts):
+        raise SubscriptionError(
+            f"the expression {text[:40]!r} of topic {topic} names no tag: write tags between ||, or *"
+        )
+    tags = frozenset(part.strip(_BLANKS) for part in parts) - {""}
+    if len(tags) > TAGS_MOST:
+        raise SubscriptionError(f"the expression of topic {topic} names {len(tags)} tags; {TAGS_MOST} at most")
+    return Subscription(topic, text, tags, frozenset(map(java_hash, tags)), sub_version)
+
+
+def decode_subscription(data: object) -> Subscription:
+    """Return the subscription of an object in a heartbeat.
+
+    Unknown members are ignored; missing ones, other than the topic, have defaults. The code set is the peer's own, as
+    in RocketMQ. Raises BadRequestError for wrong types, and for sizes over the limits of this module.
+
+    >>> decode_subscription({"topic": "orders", "subString": "new", "codeSet": [108960], "subVersion": "7"}).sub_version
+    7
+    """
+    data = object_of(data, "a subscription")
+    topic = text_of(data, "topic", TOPIC_MOST)
+    if not topic:
+        raise BadRequestError("a subscription lacks the member topic")
+    return Subscription(
+        topic,
+        text_of(data, "subString", EXPRESSION_MOST) or ALL,
+        frozenset(texts_of(data, "tagsSet", EXPRESSION_MOST, TAGS_MOST)),
+        frozenset(numbers_of(data, "codeSet", TAGS_MOST)),
+        number_of(data, "subVersion", LONGS),
+        text_of(data, "expressionType", TOPIC_MOST) or TAG,
+        flag_of(data, "classFilterMode"),
+    )
