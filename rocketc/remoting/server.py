@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -116,13 +117,15 @@ class Server:
         host  None: all addresses, IPv6 and IPv4
         Raises OSError, for example if the port is in use.
         """
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(self.connection, host, port, backlog=1024)
+        server = await asyncio.get_running_loop().create_server(self.connection, host, port, backlog=1024)
         self._listening.append(server)
-        if self._sweep is None:
-            self._sweep = loop.call_later(_SWEEP_SECONDS, self._check_times)
         name = server.sockets[0].getsockname()
         return name[0], name[1]
+
+    async def serve(self, listening: socket.socket) -> None:
+        """Accept the connections of a socket that listens; close() closes it."""
+        server = await asyncio.get_running_loop().create_server(self.connection, sock=listening, backlog=1024)
+        self._listening.append(server)
 
     def opened(self, connection: Connection) -> bool:
         if self._is_ending or len(self.connections) >= self.limits.connections:

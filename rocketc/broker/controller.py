@@ -1,0 +1,242 @@
+"""One broker: its store, its servers, and everything that runs beside them.
+
+Source: RocketMQ BrokerController.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX
+from rocketc.broker import names
+from rocketc.broker._send_path import SendPath, peer_host
+from rocketc.broker.client_processor import ClientProcessor
+from rocketc.broker.config import BrokerConfig
+from rocketc.broker.consumer_processor import ConsumerProcessor
+from rocketc.broker.consumers import ConsumerManager
+from rocketc.broker.flush_waits import FlushWaits
+from rocketc.broker.groups import GroupManager
+from rocketc.broker.lock_processor import LockProcessor
+from rocketc.broker.locks import RebalanceLockManager
+from rocketc.broker.lookups import LookupProcessor
+from rocketc.broker.name_servers import NameServers, join_address
+from rocketc.broker.offsets import ConsumerOffsetManager
+from rocketc.broker.producers import ProducerManager
+from rocketc.broker.pull import PullProcessor
+from rocketc.broker.send import SPECIAL, SendProcessor, encode_properties, failed, refusal
+from rocketc.broker.topics import FORBIDDEN, TopicManager, name_fault
+from rocketc.errors import StoreFullError, StoreIOError
+from rocketc.remoting.connection import Connection
+from rocketc.remoting.server import Processor, Server
+from rocketc.remoting.services import Services
+from rocketc.store._store import MessageStore
+from rocketc.store.subscription import Subscription as Changes
+from rocketc.tables.config_manager import Clock, now_ms
+from rocketc.tables.groups import SubscriptionGroups
+from rocketc.tables.offsets import ConsumerOffsets
+from rocketc.tables.topics import PERM_WRITE, TopicConfig
+
+_log = logging.getLogger("rocketc.broker")
+
+NOTIFY_CONSUMER_IDS_CHANGED = 40
+EXPIRE_SECONDS = 10.0
+NOTICE_SECONDS = 15.0
+STEP_SECONDS = 0.01
+
+
+class BrokerController:
+    """A broker on an open store. Create it, start() it and close() it on the thread of the event loop.
+
+    store       open for writing; the caller closes it after the broker. Its store_host is `host`
+    host        (address, port) that clients know
+    name_servers  addresses to register with
+    clock       ms since the epoch
+    chance      random numbers
+    connector   returns how to connect to a name server, see NameServers
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: BrokerConfig,
+        host: tuple[str, int],
+        *,
+        name_servers: list[str] | None = None,
+        clock: Clock = now_ms,
+        chance: random.Random | None = None,
+        connector: Any = None,
+    ) -> None:
+        chance = random.Random() if chance is None else chance
+        self.store, self.config, self.host = store, config, host
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self.waits = (
+            FlushWaits(store, store.config.sync_flush_timeout / 1000) if store.config.flush == "sync" else None
+        )
+        self.path = self._send_path()
+        self.groups = GroupManager(
+            SubscriptionGroups(store.path, clock=clock),
+            is_auto_create=config.auto_create_subscription_group,
+        )
+        self.offsets = ConsumerOffsetManager(ConsumerOffsets(store.path, clock=clock))
+        store.attach_offsets(self.offsets)
+        self.topics = TopicManager(store, config, self._topic_changed)
+        self.consumers = ConsumerManager(
+            self._notify,
+            may_notify=self.groups.may_notify,
+            is_real_time=config.real_time_notify_consumer_change,
+        )
+        self.producers = ProducerManager()
+        self.locks = RebalanceLockManager()
+        self.pulls = PullProcessor(store, self.topics, self.groups.find, self.consumers, self.offsets, config)
+        processors = self._processors(chance)
+        self.server = Server(processors, on_lost=self._lost, fast=self.path)
+        without_pulls = [one for one in processors if one is not self.pulls]
+        self.vip_server = Server(without_pulls, on_lost=self._lost, fast=self.path)
+        for topic in dict(self.topics.table).values():
+            self.path.set_topic(topic.topic_name, self._fast_queues(topic))
+        self.name_servers = NameServers(
+            name_servers or [],
+            {
+                "brokerName": config.broker_name,
+                "brokerAddr": join_address(*host),
+                "clusterName": config.broker_cluster_name,
+                "haServerAddr": join_address(host[0], host[1] + 1),
+                "brokerId": config.broker_id,
+            },
+            self.topics.table,
+            chance,
+            connector=connector,
+            timeout=config.register_broker_timeout_mills / 1000,
+        )
+        self._changes: Changes | None = None
+        self._services: Services | None = None
+        self.started_at = clock()
+
+    def _send_path(self) -> SendPath:
+        config = self.config
+        told = {names.MSG_REGION: config.region_id, names.TRACE_ON: str(config.trace_on).lower()}
+        path = SendPath(
+            self.store,
+            peer_host(self.host),
+            encode_properties({**told, names.CLUSTER: config.broker_cluster_name}),
+            SPECIAL,
+            told,
+            self.waits,
+            refusal,
+            failed,
+        )
+        path.enabled = config.start_accept_send_request_time_stamp <= 0
+        return path
+
+    def _fast_queues(self, topic: TopicConfig) -> int:
+        """Return the number of queues of a topic whose sends need no decision; 0 for other topics."""
+        name = topic.topic_name
+        is_plain = topic.queue_type == "SimpleCQ" and topic.topic_filter_type == "SINGLE_TAG"
+        may_send = self.config.broker_permission & PERM_WRITE or not topic.order
+        if not is_plain or not may_send or name_fault(name) or name in FORBIDDEN:
+            return 0
+        if name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            return 0
+        return max(topic.write_queue_nums, topic.read_queue_nums)
+
+    def _topic_changed(self, topic: TopicConfig) -> None:
+        self.path.set_topic(topic.topic_name, self._fast_queues(topic))
+        self.name_servers.topic_changed()
+
+    def _notify(self, connection: Any, group: str) -> None:
+        if not connection.is_lost:
+            self.server.send(connection, NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+
+    def _lost(self, connection: Connection) -> None:
+        self.consumers.connection_lost(connection)
+        self.producers.connection_lost(connection)
+
+    # life
+
+    async def start(self, sockets: tuple[socket.socket, socket.socket]) -> None:
+        """Begin to serve: the sockets of the port and of the VIP port listen already. Register with the name servers.
+
+        The first registration is waited for, for at most a second.
+        """
+        self._changes = self.store.subscribe()
+        self._services = await Services().__aenter__()
+        self._services.start("changes of queues", self._follow(self._changes))
+        self._services.start("consumer offsets", self._persist())
+        self._services.start("idle clients", self._expire())
+        if not self.config.real_time_notify_consumer_change:
+            self._services.start("notices to consumers", self._send_notices())
+        if not self.store.background:
+            self._services.start("store", self._step())
+        for server, one in zip((self.server, self.vip_server), sockets, strict=True):
+            await server.serve(one)
+        first = asyncio.ensure_future(self.name_servers.register())
+        await asyncio.wait({first}, timeout=1.0)
+        self._services.start("registration", self._register(first))
+
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Return when `stop` is set; raise the error of a service that failed."""
+        assert self._services is not None
+        await self._services.run_until(stop)
+
+    async def close(self) -> None:
+        """End in order: no new clients, answers to all requests, offsets durable."""
+        await self.name_servers.unregister()
+        self.pulls.held.close()
+        await asyncio.gather(self.server.close(), self.vip_server.close())
+        if self._services is not None:
+            await self._services.__aexit__()
+        if self._changes is not None:
+            self._changes.close()
+        self.name_servers.close()
+        if self.waits is not None:
+            self.waits.close()
+        self.offsets.persist()
+        self.topics.table.persist()
+
+    # services
+
+    async def _follow(self, changes: Changes) -> None:
+        async for changed in changes:
+            self.pulls.held.on_changes(changed)
+
+    async def _register(self, first: asyncio.Future[int]) -> None:
+        await first
+        await self.name_servers.run(self.config.register_name_server_period / 1000)
+
+    async def _persist(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.flush_consumer_offset_interval / 1000)
+            try:
+                await self._in_thread(self.offsets.persist)
+            except (StoreIOError, StoreFullError) as error:
+                _log.warning("the offsets of consumers are not written: %s; it is tried again", error)
+
+    async def _in_thread(self, work: Callable[[], object]) -> None:
+        if self.store.background:
+            await self._loop.run_in_executor(None, work)
+        else:
+            work()
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRE_SECONDS)
+            for connection in {*self.consumers.expire(self._clock()), *self.producers.expire(self._clock())}:
+                connection.abort()
+
+    async def _send_notices(self) -> None:
+        while True:
+            await asyncio.sleep(NOTICE_SECONDS)
+            self.consumers.send_notices()
+
+    async def _step(self) -> None:
+        """Do the work of the threads of a store that has none."""
+        while True:
+            while self.store.step():
+                pass
+            await asyncio.sleep(STEP_SECONDS)

@@ -1,0 +1,154 @@
+"""The name servers of a broker: it registers with all of them, and unregisters at its end.
+
+Source: RocketMQ BrokerOuterAPI, BrokerController.registerBrokerAll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rocketc.errors import ConnectionLostError, NoAnswerError, NotSentError
+from rocketc.remoting.channel import Channel
+from rocketc.remoting.codes import Code
+from rocketc.tables.fastjson import to_bytes
+from rocketc.tables.topics import TopicConfig, Topics
+
+_log = logging.getLogger("rocketc.broker")
+
+REGISTER_BROKER, UNREGISTER_BROKER = 103, 104
+Connector = Callable[[str, int], Callable[[Callable[[], asyncio.Protocol]], Any]]
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return the host and port of an address. Raises ValueError.
+
+    >>> split_address("10.0.0.1:9876"), split_address("[::1]:9876")
+    (('10.0.0.1', 9876), ('::1', 9876))
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{address!r} is not an address such as 10.0.0.1:9876")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """Return an address as RocketMQ writes it.
+
+    >>> join_address("10.0.0.1", 9876), join_address("::1", 9876)
+    ('10.0.0.1:9876', '[::1]:9876')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def registration(topics: Topics) -> bytes:
+    """Return the body of REGISTER_BROKER."""
+    counter, timestamp = topics.version
+    wrapper = {
+        "dataVersion": {"counter": counter, "stateVersion": 0, "timestamp": timestamp},
+        "topicConfigTable": {name: _topic(topic) for name, topic in dict(topics).items()},
+        "mappingDataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0},
+        "topicQueueMappingDetailMap": {},
+        "topicQueueMappingInfoMap": {},
+    }
+    return to_bytes({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}, compact=True)
+
+
+def _topic(topic: TopicConfig) -> dict[str, Any]:
+    return {
+        "attributes": topic.attributes,
+        "order": topic.order,
+        "perm": topic.perm,
+        "readQueueNums": topic.read_queue_nums,
+        "topicFilterType": topic.topic_filter_type,
+        "topicName": topic.topic_name,
+        "topicSysFlag": topic.topic_sys_flag,
+        "writeQueueNums": topic.write_queue_nums,
+    }
+
+
+class NameServers:
+    """Registers one broker.
+
+    addresses  of the name servers
+    identity   brokerName, brokerAddr, clusterName, haServerAddr, brokerId
+    connector  returns how to connect to (host, port), see Channel
+    timeout    seconds for one registration
+    """
+
+    def __init__(
+        self,
+        addresses: Iterable[str],
+        identity: dict[str, Any],
+        topics: Topics,
+        chance: random.Random,
+        *,
+        connector: Connector | None = None,
+        timeout: float = 24.0,
+    ) -> None:
+        self._identity, self._topics, self._timeout = identity, topics, timeout
+        self._loop = asyncio.get_running_loop()
+        connect = _connector(self._loop) if connector is None else connector
+        self._channels = {one: Channel(connect(*split_address(one)), chance) for one in addresses}
+        self._was_reached = dict.fromkeys(self._channels, True)
+        self._changed = asyncio.Event()
+
+    def topic_changed(self) -> None:
+        """Register soon: a topic changed."""
+        self._changed.set()
+
+    async def register(self) -> int:
+        """Register with all name servers at once; return how many accepted it."""
+        self._changed.clear()
+        body = registration(self._topics)
+        values = {**self._identity, "compressed": False, "bodyCrc32": _signed(zlib.crc32(body))}
+        return sum(await asyncio.gather(*(self._register(one, values, body) for one in self._channels)))
+
+    async def _register(self, address: str, values: dict[str, Any], body: bytes) -> bool:
+        try:
+            answer = await self._channels[address].call(
+                REGISTER_BROKER, values, self._loop.time() + self._timeout, body
+            )
+            fault = None if answer.code == Code.SUCCESS else f"code {answer.code}: {answer.remark}"
+        except (NotSentError, ConnectionLostError, NoAnswerError) as error:
+            fault = str(error)
+        if (fault is None) != self._was_reached[address]:
+            self._was_reached[address] = fault is None
+            if fault is None:
+                _log.info("registered with the name server %s again", address)
+            else:
+                _log.warning("not registered with the name server %s: %s; it is tried again", address, fault)
+        return fault is None
+
+    async def run(self, period: float) -> None:
+        """Register every `period` seconds, and at once when a topic changed."""
+        while True:
+            waiting = asyncio.ensure_future(self._changed.wait())
+            try:
+                await asyncio.wait({waiting}, timeout=period)
+            finally:
+                waiting.cancel()
+            await self.register()
+
+    async def unregister(self) -> None:
+        """Tell all name servers that the broker ends; wait at most 3 s."""
+        values = {name: self._identity[name] for name in ("brokerName", "brokerAddr", "clusterName", "brokerId")}
+        deadline = self._loop.time() + 3.0
+        calls = [one.call(UNREGISTER_BROKER, values, deadline) for one in self._channels.values()]
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+
+
+def _connector(loop: asyncio.AbstractEventLoop) -> Connector:
+    return lambda host, port: lambda protocol: loop.create_connection(protocol, host, port)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 32) if number >= 1 << 31 else number
