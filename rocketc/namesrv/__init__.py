@@ -1,5 +1,5 @@
-"""The name server: which brokers exist, and on which of them each topic is.
+"""The name server: which broker has which topic. Brokers register with it, clients ask it for routes.
 
-Knows: the tables of routes and settings, and the requests that read and change them.
-Does not know: stores.
+Knows: routes, the life of brokers, key-value settings, and the requests about them.
+Does not know: how frames are cut and written (remoting), messages and stores.
 """

@@ -359,5 +359,27 @@ _REQUESTS = (
         327, "ADD_WRITE_PERM_OF_BROKER", fields=(Field("brokerName", TEXT),), answer=(Field("addTopicCount", INT),)
     ),
     Request(361, "LITE_PULL_MESSAGE", fields=PULL, answer=PULLED, answer_body="the stored records"),
+    Request(
+        901,
+        "GET_BROKER_MEMBER_GROUP",
+        fields=(Field("clusterName", TEXT), Field("brokerName", TEXT)),
+        answer_body="BrokerMemberGroup",
+    ),
+    Request(
+        904,
+        "BROKER_HEARTBEAT",
+        fields=(
+            Field("clusterName", TEXT),
+            Field("brokerAddr", TEXT),
+            Field("brokerName", TEXT),
+            Field("brokerId", LONG, required=False),
+            Field("epoch", INT, required=False),
+            Field("maxOffset", LONG, required=False),
+            Field("confirmOffset", LONG, required=False),
+            Field("heartbeatTimeoutMills", LONG, required=False),
+            Field("electionPriority", INT, required=False),
+        ),
+    ),
 )
 REQUESTS = {request.code: request for request in _REQUESTS}
+CODES = {request.name: request.code for request in _REQUESTS}

@@ -110,6 +110,16 @@ def write_table(path: str | os.PathLike[str], data: dict[Any, Any], *, compact: 
     raw = to_bytes(data, compact=compact)
     if not isinstance(data, dict) or len(raw) > LARGEST:
         raise ValueError(f"{path}: the data has {len(raw)} bytes; a table is an object of at most {LARGEST}")
+    replace_file(path, raw)
+
+
+def replace_file(path: str | os.PathLike[str], raw: bytes) -> None:
+    """Write a file as a whole, durably, and keep its previous version as `.bak`: the steps of write_table().
+
+    path  the file; its folder exists
+    Raises StoreIOError or StoreFullError with the file's name; the file is then the old or the new one.
+    """
+    path = os.fspath(path)
     new, old = f"{path}.tmp", f"{path}.bak.tmp"
     try:
         _write(new, raw)

@@ -1,0 +1,225 @@
+"""The bodies that brokers send to a name server: their topics, and data versions.
+
+RegisterBrokerBody is JSON, or, with the header field compressed=true, one zlib stream of these parts; each begins with
+its length as int32 (found with RegisterBrokerBody.encode(true) of 4.9.7 and 5.3.3; numbers are big-endian):
+
+    the data version      JSON: {"counter":0,"stateVersion":0,"timestamp":0}; 4.9.7 lacks stateVersion
+    int32                 number of topics
+    each topic            text: name, read queues, write queues, perm, filter type, with one blank between them; 5.3.3
+                          adds a blank and the attributes as JSON. The bits of topicSysFlag are not in it
+    the filter servers    JSON: a list of texts
+    int32                 number of static topics; only from clients of V5_0_0 and later
+    each static topic     JSON
+
+bodyCrc32 is the CRC-32 of the body as sent, without its highest bit; 0 or none is not checked.
+Source: RocketMQ RegisterBrokerBody, TopicConfig, DataVersion, observed.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from rocketc.errors import BadRequestError
+from rocketc.namesrv.routes import DataVersion, QueueData
+from rocketc.tables.fastjson import parse
+
+INFLATED_MOST = 32 << 20  # bytes
+_V5_0_0 = 413
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_INT = range(-(1 << 31), 1 << 31)
+_LONG = range(-(1 << 63), 1 << 63)
+_INT32 = struct.Struct(">i")
+
+
+class RegisterBrokerBody(NamedTuple):
+    """What a broker registers.
+
+    version  None: the broker sent none
+    """
+
+    topics: dict[str, QueueData]
+    version: DataVersion | None = None
+    filter_servers: tuple[str, ...] = ()
+
+
+def crc_of(body: bytes) -> int:
+    """Return the value of bodyCrc32 for a body.
+
+    >>> crc_of(b"rocketc") == zlib.crc32(b"rocketc") & 0x7FFFFFFF
+    True
+    """
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def decode_register_body(body: bytes, *, compressed: bool, client_version: int) -> RegisterBrokerBody:
+    """Decode the body of REGISTER_BROKER.
+
+    client_version  of the request: it says which parts a compressed body has
+    Raises BadRequestError. The data version of an empty body is DataVersion().
+    """
+    if not body:
+        return RegisterBrokerBody({}, DataVersion())
+    if compressed:
+        return _decode_parts(_inflate(body), client_version)
+    data = _object(_json(body, "RegisterBrokerBody"), "RegisterBrokerBody")
+    wrapper = data.get("topicConfigSerializeWrapper")
+    wrapper = wrapper if isinstance(wrapper, dict) else {}
+    table = _object(wrapper.get("topicConfigTable") or {}, "topicConfigTable")
+    topics = dict(_topic(name, _object(config, f"topic {_short(name)}")) for name, config in table.items())
+    version = wrapper.get("dataVersion")
+    return RegisterBrokerBody(
+        topics,
+        None if version is None else data_version(version),
+        _filter_servers(data.get("filterServerList")),
+    )
+
+
+def decode_data_version(body: bytes) -> DataVersion | None:
+    """Decode the body of QUERY_DATA_VERSION; None for an empty one. Raises BadRequestError."""
+    return data_version(_json(body, "DataVersion")) if body else None
+
+
+def decode_queue_datas(body: bytes) -> list[QueueData]:
+    """Decode the queues in the body of REGISTER_TOPIC_IN_NAMESRV. Raises BadRequestError."""
+    if not body:
+        return []
+    found = _object(_json(body, "TopicRouteData"), "TopicRouteData").get("queueDatas") or []
+    if not isinstance(found, list):
+        raise BadRequestError("queueDatas is not a list")
+    queues = []
+    for entry in found:
+        data = _object(entry, "queueDatas")
+        if not isinstance(name := data.get("brokerName"), str):
+            raise BadRequestError("queueDatas has an entry without brokerName")
+        queues.append(_queue_data(name, data, "queueDatas"))
+    return queues
+
+
+def data_version(data: Any) -> DataVersion:
+    """Return the data version that a JSON value holds. Raises BadRequestError."""
+    found = _object(data, "dataVersion")
+    names = ("stateVersion", "timestamp", "counter")
+    return DataVersion(*(_number(found.get(name), 0, _LONG, f"dataVersion: {name}") for name in names))
+
+
+def _topic(key: str | int, config: dict[Any, Any]) -> tuple[str, QueueData]:
+    """The name in the object counts, not its key (observed)."""
+    name = config.get("topicName")
+    if name is not None and not isinstance(name, str):
+        raise BadRequestError(f"topic {_short(key)}: topicName is not a text")
+    return name or str(key), _queue_data("", config, f"topic {_short(key)}")
+
+
+def _queue_data(broker_name: str, data: dict[Any, Any], what: str) -> QueueData:
+    default = QueueData(broker_name)
+    return QueueData(
+        broker_name,
+        _number(data.get("readQueueNums"), default.read_queue_nums, _INT, f"{what}: readQueueNums"),
+        _number(data.get("writeQueueNums"), default.write_queue_nums, _INT, f"{what}: writeQueueNums"),
+        _number(data.get("perm"), default.perm, _INT, f"{what}: perm"),
+        _number(data.get("topicSysFlag"), default.topic_sys_flag, _INT, f"{what}: topicSysFlag"),
+    )
+
+
+def _filter_servers(data: Any) -> tuple[str, ...]:
+    if data is None:
+        return ()
+    if not isinstance(data, list) or not all(isinstance(address, str) for address in data):
+        raise BadRequestError("filterServerList is not a list of texts")
+    return tuple(data)
+
+
+def _number(value: Any, default: int, allowed: range, what: str) -> int:
+    """A JSON value as fastjson reads it into a number: also from texts, fractions and booleans."""
+    if value is None:
+        return default
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = int(value)
+    if isinstance(value, float):
+        value = int(value)  # never infinite: the parser refuses that
+    if not isinstance(value, int) or value not in allowed:
+        raise BadRequestError(f"{what} is {_short(value)}, which is not a number of its type")
+    return int(value)
+
+
+def _json(body: bytes, what: str) -> Any:
+    try:
+        return parse(body)
+    except ValueError as error:
+        raise BadRequestError(f"{what} is not JSON: {error}") from None
+
+
+def _object(data: Any, what: str) -> dict[Any, Any]:
+    if not isinstance(data, dict):
+        raise BadRequestError(f"{what} is not an object")
+    return data
+
+
+def _short(value: object) -> str:
+    return f"{value!r:.40}"
+
+
+def _inflate(body: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        raw = inflater.decompress(body, INFLATED_MOST)
+    except zlib.error as error:
+        raise BadRequestError(f"RegisterBrokerBody is not compressed with zlib: {error}") from None
+    if not inflater.eof:
+        if inflater.unconsumed_tail:
+            raise BadRequestError(f"RegisterBrokerBody has more than {INFLATED_MOST} bytes when decompressed")
+        raise BadRequestError("RegisterBrokerBody ends too early")
+    return raw
+
+
+def _decode_parts(raw: bytes, client_version: int) -> RegisterBrokerBody:
+    parts = _Parts(raw)
+    version = data_version(_json(parts.block(), "dataVersion"))
+    topics = dict(_topic_of_text(text) for text in parts.blocks())
+    servers = _filter_servers(_json(parts.block(), "filterServerList"))
+    if client_version >= _V5_0_0:
+        for _ in parts.blocks():  # static topics are not supported
+            pass
+    return RegisterBrokerBody(topics, version, servers)
+
+
+def _topic_of_text(raw: bytes) -> tuple[str, QueueData]:
+    fields = raw.decode("utf-8", "replace").split(" ", 5)
+    if len(fields) < 5:
+        raise BadRequestError(f"topic {_short(raw)}: name, queues, perm and filter type were expected")
+    name, read, write, perm = fields[:4]
+    numbers = {"readQueueNums": read, "writeQueueNums": write, "perm": perm}
+    return name, _queue_data("", numbers, f"topic {_short(name)}")
+
+
+class _Parts:
+    """Reads the parts of a compressed body. Each length is compared with what is left."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._pos = 0
+
+    def _number(self) -> int:
+        if len(self._raw) - self._pos < 4:
+            raise BadRequestError("RegisterBrokerBody ends too early")
+        (number,) = _INT32.unpack_from(self._raw, self._pos)
+        self._pos += 4
+        return int(number)
+
+    def block(self) -> bytes:
+        size = self._number()
+        if not 0 <= size <= len(self._raw) - self._pos:
+            raise BadRequestError(f"RegisterBrokerBody: a part of {size} bytes does not fit")
+        self._pos += size
+        return self._raw[self._pos - size : self._pos]
+
+    def blocks(self) -> Iterator[bytes]:
+        count = self._number()
+        if not 0 <= count <= (len(self._raw) - self._pos) // 4:
+            raise BadRequestError(f"RegisterBrokerBody: {count} parts do not fit")
+        for _ in range(count):
+            yield self.block()
