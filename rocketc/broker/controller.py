@@ -75,9 +75,7 @@ class BrokerController:
         self.store, self.config, self.host = store, config, host
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self.waits = (
-            FlushWaits(store, store.config.sync_flush_timeout / 1000) if store.config.flush == "sync" else None
-        )
+        self.waits = FlushWaits(store, store.config.sync_flush_timeout / 1000) if store.config.flush == "sync" else None
         self.path = self._send_path()
         self.groups = GroupManager(
             SubscriptionGroups(store.path, clock=clock),
@@ -133,6 +131,47 @@ class BrokerController:
         )
         path.enabled = config.start_accept_send_request_time_stamp <= 0
         return path
+
+    def _processors(self, chance: random.Random) -> list[Processor]:
+        config, store = self.config, self.store
+        return [
+            SendProcessor(
+                self.path,
+                self.waits,
+                self.topics,
+                self.groups,
+                config,
+                self.host,
+                store.config.max_message_size,
+                self._clock,
+                chance,
+            ),
+            self.pulls,
+            ClientProcessor(
+                self.consumers,
+                self.producers,
+                self.groups,
+                topics=self.topics.table,
+                make_retry_topic=self.topics.keep_retry_topic,
+                clock=self._clock,
+                is_property_filter_on=config.enable_property_filter,
+            ),
+            ConsumerProcessor(
+                self.consumers,
+                self.offsets,
+                self.groups,
+                topics=self.topics.table,
+                min_offset=store.min_offset,
+                is_first_in_memory=self._is_first_in_memory,
+            ),
+            LockProcessor(self.locks, clock=self._clock),
+            LookupProcessor(store, config),
+        ]
+
+    def _is_first_in_memory(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue has a message with queue offset 0, and it was not read from the disk lately."""
+        with self.store.get_raw(topic, queue_id, 0, 1) as first:
+            return len(first) > 0 and not first.suggest_pulling_from_slave
 
     def _fast_queues(self, topic: TopicConfig) -> int:
         """Return the number of queues of a topic whose sends need no decision; 0 for other topics."""
@@ -227,6 +266,7 @@ class BrokerController:
         while True:
             await asyncio.sleep(EXPIRE_SECONDS)
             for connection in {*self.consumers.expire(self._clock()), *self.producers.expire(self._clock())}:
+                assert isinstance(connection, Connection)
                 connection.abort()
 
     async def _send_notices(self) -> None:

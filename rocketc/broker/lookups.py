@@ -28,7 +28,7 @@ class SearchedStore(Protocol):
     def store_time(self, topic: str, queue_id: int, offset: int) -> int: ...
     def message(self, phy_offset: int, **how: Any) -> Message | None: ...
     def query(self, topic: str, key: str, **how: Any) -> Any: ...
-    def read_raw(self, phy_offset: int, max_bytes: int = ..., **how: Any) -> bytes: ...
+    def read_raw(self, phy_offset: int, max_bytes: int = 262144) -> bytes: ...
 
 
 class LookupProcessor:
@@ -91,9 +91,7 @@ class LookupProcessor:
             "indexLastUpdatePhyoffset": found.index_last_update_phy_offset,
         }
         if not found:
-            return Answer(
-                Code.QUERY_NOT_FOUND, values, remark="can not find message, maybe time range not correct"
-            )
+            return Answer(Code.QUERY_NOT_FOUND, values, remark="can not find message, maybe time range not correct")
         return Answer(values=values, body=self._records(found.messages))
 
     def _view(self, call: Call) -> Answer:

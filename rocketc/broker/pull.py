@@ -115,9 +115,7 @@ class PullProcessor:
     def _check(self, call: Call) -> tuple[SubscriptionGroupConfig, Subscription] | Answer:
         pull, config = call.values, self._config
         if not config.broker_permission & PERM_READ:
-            return Answer(
-                Code.NO_PERMISSION, remark=f"the broker[{config.broker_ip1}] pulling message is forbidden"
-            )
+            return Answer(Code.NO_PERMISSION, remark=f"the broker[{config.broker_ip1}] pulling message is forbidden")
         if call.command.code == LITE_PULL and not config.lite_pull_message_enable:
             return Answer(
                 Code.NO_PERMISSION,

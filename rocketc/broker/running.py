@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import errno
@@ -183,4 +182,3 @@ def split_port(address: str) -> int:
 
 def _reachable(bind_address: str) -> str:
     return "127.0.0.1" if bind_address in ("0.0.0.0", "") else "::1" if bind_address == "::" else bind_address
-

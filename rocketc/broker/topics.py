@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
@@ -125,10 +126,17 @@ class TopicManager:
         )
 
     def create_if_missing(self, name: str, queues: int, perm: int = READ_WRITE, sys_flag: int = 0) -> TopicConfig:
-        """Return a topic of the broker's own, for example that of the retries of a group; create it if it is missing."""
+        """Return a topic of the broker's own, for example that of a group's retries; create it if it is missing."""
         if (found := self.table.get(name)) is not None:
             return found
         return self._created(TopicConfig(name, queues, queues, perm=perm, topic_sys_flag=sys_flag))
+
+    def keep_retry_topic(self, name: str, queues: int, *, order: bool, sys_flag: int) -> TopicConfig:
+        """Create the topic of the retries of a group, or change its `order`. The table is written within a second."""
+        found = self.table.get(name)
+        if found is None:
+            return self._create(TopicConfig(name, queues, queues, order=order, topic_sys_flag=sys_flag))
+        return found if found.order == order else self._create(replace(found, order=order))
 
     def _created(self, topic: TopicConfig) -> TopicConfig:
         made = self._create(topic)

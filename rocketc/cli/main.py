@@ -25,6 +25,7 @@ COMMANDS = {
     "clean": "Show which old log files would be deleted, ask, delete.",
     "bench": "Compare a store with this machine's memory and disk.",
     "decode-id": "Show the fields of a message id.",
+    "broker": "Serve a store to clients of RocketMQ, in any language.",
     "completion": "Print the shell completion script.",
 }
 

@@ -218,7 +218,12 @@ _REQUESTS = (
     Request(
         15,
         "UPDATE_CONSUMER_OFFSET",
-        fields=(Field("consumerGroup", TEXT), Field("topic", TEXT), Field("queueId", INT), Field("commitOffset", LONG)),
+        fields=(
+            Field("consumerGroup", TEXT),
+            Field("topic", TEXT),
+            Field("queueId", INT, required=False),  # without it, a broker answers INVALID_PARAMETER
+            Field("commitOffset", LONG, required=False),
+        ),
     ),
     Request(28, "GET_BROKER_RUNTIME_INFO", answer_body="KVTable"),
     Request(

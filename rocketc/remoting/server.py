@@ -64,7 +64,8 @@ class Call:
 class Processor(Protocol):
     """Processes requests of some codes. Frames and sockets are outside of it."""
 
-    codes: Iterable[int]
+    @property
+    def codes(self) -> Iterable[int]: ...
 
     def process(self, call: Call) -> Answer | None:
         """Return the answer; None: call.later() answers."""

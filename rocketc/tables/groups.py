@@ -89,13 +89,15 @@ class SubscriptionGroups(ConfigMap[SubscriptionGroupConfig]):
     def __init__(self, root: str | os.PathLike[str], *, clock: Clock = now_ms) -> None:
         super().__init__(path_of(root, self.NAME), clock=clock)
 
-    def create(self, config: SubscriptionGroupConfig) -> bool:
+    def create(self, config: SubscriptionGroupConfig, *, persist: bool = True) -> bool:
         """Create or change a group, in memory and on the disk. Returns False if it is equal already.
 
+        persist  False: change memory only; call persist() later
         Raises StoreIOError or StoreFullError; the group is then changed in memory only.
         """
         done = self._put(config.group_name, config)
-        self.persist()
+        if persist:
+            self.persist()
         return done
 
     def _to_write(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Source: RocketMQ NettyRemotingServer, NettyRemotingAbstract.
 """
 import asyncio
 import logging
+import socket
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -64,6 +65,9 @@ cdef class ConnectionCore:
         self._loop = asyncio.get_running_loop()
         self.last_active = self._loop.time()
         transport.set_write_buffer_limits(self._owner.limits.unread)
+        accepted = transport.get_extra_info("socket")
+        if accepted is not None and accepted.family in (socket.AF_INET, socket.AF_INET6):
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)      # asyncio does not for all sockets
         if not self._owner.opened(self):
             transport.abort()
 
