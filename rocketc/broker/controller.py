@@ -186,7 +186,7 @@ class BrokerController:
 
     def _topic_changed(self, topic: TopicConfig) -> None:
         self.path.set_topic(topic.topic_name, self._fast_queues(topic))
-        self.name_servers.topic_changed()
+        self.name_servers.topic_changed(topic)
 
     def _notify(self, connection: Any, group: str) -> None:
         if not connection.is_lost:

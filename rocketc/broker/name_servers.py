@@ -45,12 +45,16 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def registration(topics: Topics) -> bytes:
-    """Return the body of REGISTER_BROKER."""
+def registration(topics: Topics, changed: Iterable[TopicConfig] | None = None) -> bytes:
+    """Return the body of REGISTER_BROKER.
+
+    changed  only these topics; None: all. A name server keeps the topics that a registration leaves out
+    """
     counter, timestamp = topics.version
+    told = dict(topics).values() if changed is None else changed
     wrapper = {
         "dataVersion": {"counter": counter, "stateVersion": 0, "timestamp": timestamp},
-        "topicConfigTable": {name: _topic(topic) for name, topic in dict(topics).items()},
+        "topicConfigTable": {topic.topic_name: _topic(topic) for topic in told},
         "mappingDataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0},
         "topicQueueMappingDetailMap": {},
         "topicQueueMappingInfoMap": {},
@@ -94,21 +98,34 @@ class NameServers:
         self._loop = asyncio.get_running_loop()
         connect = _connector(self._loop) if connector is None else connector
         self._channels = {one: Channel(connect(*split_address(one)), chance) for one in addresses}
+        self._is_registered = dict.fromkeys(self._channels, False)
         self._was_reached = dict.fromkeys(self._channels, True)
-        self._changed = asyncio.Event()
+        self._changed: dict[str, TopicConfig] = {}
+        self._has_changes = asyncio.Event()
 
-    def topic_changed(self) -> None:
-        """Register soon: a topic changed."""
-        self._changed.set()
+    def topic_changed(self, topic: TopicConfig) -> None:
+        """Register soon: a topic was created or changed."""
+        self._changed[topic.topic_name] = topic
+        self._has_changes.set()
 
-    async def register(self) -> int:
-        """Register with all name servers at once; return how many accepted it."""
-        self._changed.clear()
-        body = registration(self._topics)
-        values = {**self._identity, "compressed": False, "bodyCrc32": _signed(zlib.crc32(body))}
-        return sum(await asyncio.gather(*(self._register(one, values, body) for one in self._channels)))
+    async def register(self, *, only_changes: bool = False) -> int:
+        """Register with all name servers at once; return how many accepted it.
 
-    async def _register(self, address: str, values: dict[str, Any], body: bytes) -> bool:
+        only_changes  tell name servers that have accepted a registration only the topics that changed since
+        """
+        self._has_changes.clear()
+        changed, self._changed = list(self._changed.values()), {}
+        bodies = {}
+        if not only_changes or not all(self._is_registered.values()):
+            bodies[False] = registration(self._topics)
+        if only_changes:
+            bodies[True] = registration(self._topics, changed)
+        calls = [self._register(one, bodies[only_changes and self._is_registered[one]]) for one in self._channels]
+        return sum(await asyncio.gather(*calls))
+
+    async def _register(self, address: str, body: bytes) -> bool:
+        values = {**self._identity, "compressed": False, "bodyCrc32": zlib.crc32(body) & 0x7FFFFFFF}  # as Java's int
+        self._is_registered[address] = False
         try:
             answer = await self._channels[address].call(
                 REGISTER_BROKER, values, self._loop.time() + self._timeout, body
@@ -116,6 +133,7 @@ class NameServers:
             fault = None if answer.code == Code.SUCCESS else f"code {answer.code}: {answer.remark}"
         except (NotSentError, ConnectionLostError, NoAnswerError) as error:
             fault = str(error)
+        self._is_registered[address] = fault is None
         if (fault is None) != self._was_reached[address]:
             self._was_reached[address] = fault is None
             if fault is None:
@@ -126,13 +144,17 @@ class NameServers:
 
     async def run(self, period: float) -> None:
         """Register every `period` seconds, and at once when a topic changed."""
+        next_whole = self._loop.time() + period
         while True:
-            waiting = asyncio.ensure_future(self._changed.wait())
+            waiting = asyncio.ensure_future(self._has_changes.wait())
             try:
-                await asyncio.wait({waiting}, timeout=period)
+                await asyncio.wait({waiting}, timeout=min(period, next_whole - self._loop.time()))
             finally:
                 waiting.cancel()
-            await self.register()
+            is_due = self._loop.time() >= next_whole
+            if is_due:
+                next_whole = self._loop.time() + period
+            await self.register(only_changes=not is_due)
 
     async def unregister(self) -> None:
         """Tell all name servers that the broker ends; wait at most 3 s."""
@@ -148,7 +170,3 @@ class NameServers:
 
 def _connector(loop: asyncio.AbstractEventLoop) -> Connector:
     return lambda host, port: lambda protocol: loop.create_connection(protocol, host, port)
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 32) if number >= 1 << 31 else number

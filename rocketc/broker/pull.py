@@ -131,14 +131,14 @@ class PullProcessor:
             return Answer(Code.NO_PERMISSION, remark=f"subscription group no permission, {name}")
         topic = self._topics.get(topic_name)
         if topic is None:
-            return Answer(Code.TOPIC_NOT_EXIST, remark=f"topic[{topic_name}] not exist, apply first please!")
+            return Answer(Code.TOPIC_NOT_EXIST, remark=f"topic[{topic_name}] not exist, apply first please! ")
         if not topic.perm & PERM_READ:
             return Answer(Code.NO_PERMISSION, remark=f"the topic[{topic_name}] pulling message is forbidden")
         if not 0 <= pull["queueId"] < topic.read_queue_nums:
             return Answer(
                 Code.INVALID_PARAMETER,
                 remark=f"queueId[{pull['queueId']}] is illegal, topic:[{topic_name}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{_peer(call)}]",
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{_peer(call)}]",
             )
         subscription = self._subscription(pull, group)
         if isinstance(subscription, Answer):

@@ -64,7 +64,7 @@ _CODES = {
 }
 _REMARKS = {
     Code.SERVICE_NOT_AVAILABLE: "the store does not accept messages now",
-    Code.MESSAGE_ILLEGAL: "the message is illegal: its topic, body or properties are too long, or wrong",
+    Code.MESSAGE_ILLEGAL: "the message is illegal, maybe msg body or properties length not matched",
     Code.SYSTEM_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
 }
 
@@ -153,6 +153,8 @@ class SendProcessor:
         if queue_id < 0:
             queue_id = self._chance.randrange(_QUEUES) % max(found.write_queue_nums, 1)
         is_batch = call.command.code == SEND_BATCH or sent.get("batch", False)
+        if not call.command.body:
+            return Answer(Code.SYSTEM_ERROR, remark="the message lacks a body")
         try:
             properties = self._properties(sent.get("properties") or "")
             if (refused := self._refuse(sent, found, properties, is_batch)) is not None:
@@ -184,7 +186,7 @@ class SendProcessor:
             return Answer(Code.TOPIC_NOT_EXIST, remark=f"topic[{name}] not exist, apply first please!")
         if sent["queueId"] >= max(topic.write_queue_nums, topic.read_queue_nums):
             return Answer(
-                Code.INVALID_PARAMETER, remark=f"request queueId[{sent['queueId']}] is illegal, topic {name} has fewer"
+                Code.INVALID_PARAMETER, remark=f"request queueId[{sent['queueId']}] is illegal, {shown_topic(topic)}"
             )
         if name.startswith(RETRY_PREFIX) and name[len(RETRY_PREFIX) :] not in self._groups:
             return Answer(
@@ -223,7 +225,7 @@ class SendProcessor:
         stored = encode_properties(properties)
         body = call.command.body
         if len(body) > self._most:
-            raise ValueError(f"a body of {len(body)} bytes; at most {self._most} are allowed")
+            raise ValueError(self._too_long())
         if not is_batch:
             messages = [(call.values["flag"], body, stored)]
         else:
@@ -232,10 +234,16 @@ class SendProcessor:
                 for flag, one, own in decode_batch(body)
             ]
         if any(len(own) > MOST_PROPERTIES for _, _, own in messages):
-            raise ValueError(f"the properties are longer than {MOST_PROPERTIES} bytes")
+            raise ValueError(self._too_long())
         if not messages:
             raise ValueError("the batch is empty")
         return messages
+
+    def _too_long(self) -> str:
+        return (
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {self._most}B, msg properties length limit 32KB."
+        )
 
     def _store(
         self,
@@ -289,6 +297,19 @@ class SendProcessor:
 
         self._waits.add(end, flushed)
         return None
+
+
+def shown_topic(topic: TopicConfig) -> str:
+    """Return a topic as a text for a peer.
+
+    >>> shown_topic(TopicConfig("orders", 4, 4))
+    'TopicConfig [topicName=orders, readQueueNums=4, writeQueueNums=4, perm=RW-]'
+    """
+    perm = "".join(letter if topic.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
+    return (
+        f"TopicConfig [topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums}, "
+        f"writeQueueNums={topic.write_queue_nums}, perm={perm}]"
+    )
 
 
 def _inner_batch(

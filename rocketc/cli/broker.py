@@ -86,6 +86,9 @@ def _is_remote(addresses: str | None) -> bool:
 async def _serve(path: str, config: Any, store_config: StoreConfig, namesrv_port: int) -> int:
     from rocketc.broker.running import is_loopback, running_broker
 
+    log = logging.StreamHandler()
+    log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger("rocketc").addHandler(log)
     logging.getLogger("rocketc").setLevel(logging.INFO)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ import itertools
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from rocketc.errors import ConnectionLostError, FrameError, NoAnswerError, NotSentError
 from rocketc.remoting._frames import FrameDecoder
@@ -171,8 +171,7 @@ class _Link(asyncio.Protocol):
         self._decoder = FrameDecoder()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from it
         self._channel.linked(self)
 
     def send(self, command: Command) -> None:
