@@ -31,14 +31,16 @@ cdef class ConnectionCore:
         bint _is_flush_due      # the loop will call _flush()
     cdef readonly:
         Py_ssize_t in_flight    # requests that the server has, and has not answered
-        bint is_closing
+        bint is_closing         # requests are turned away
+        bint is_lost            # it ended, or ends: nothing can be sent
         object peer             # (host, port, ...)
     cdef public:
         double last_active      # loop.time() of the last byte in either direction
         bytes host              # of the peer, in stored form; None until a fast path sets it
     cdef int begin(self, Py_ssize_t count) except -1
     cdef int answer(self, Py_ssize_t count, object pieces) except -1
-    cdef bint _may_take(self) except -1
+    cdef bint _may_take(self) noexcept
+    cdef int _flush(self, bint from_read_event) except -1
     cdef int _pass_on(self) except -1
     cdef int _turn_away(self) except -1
 

@@ -69,7 +69,7 @@ cdef class ConnectionCore:
         if accepted is not None and accepted.family in (socket.AF_INET, socket.AF_INET6):
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)      # asyncio does not for all sockets
         if not self._owner.opened(self):
-            transport.abort()
+            self.abort()
 
     def data_received(self, data):
         cdef Frame frame
@@ -95,15 +95,16 @@ cdef class ConnectionCore:
             finally:
                 self._is_receiving = False
         if self._answers:
-            self._flush()
-        if self._decoder.waiting == 0:
+            self._flush(True)
+        if self._decoder._at == self._decoder._end:
             self._half_since = None
         elif any_frame or self._half_since is None:
             self._half_since = self.last_active
-        self._pass_on()
+        if self.is_closing or self._frames or self._is_reading != self._may_take():
+            self._pass_on()
         if self._decoder.is_corrupt:
             _log.warning("%s: this is not RocketMQ's protocol; the connection is closed", self.peer)
-            self._transport.abort()
+            self.abort()
 
     cdef int _pass_on(self) except -1:
         """Pass frames to the server while the limits allow it; then decide whether the socket is read."""
@@ -126,7 +127,7 @@ cdef class ConnectionCore:
             reply._size = size
             self._owner.handle(self, frame, reply)
         reading = self._may_take() and not self._frames
-        if reading != self._is_reading and not self._transport.is_closing():
+        if reading != self._is_reading and not self.is_lost:
             self._is_reading = reading
             if reading:
                 self._transport.resume_reading()
@@ -134,17 +135,17 @@ cdef class ConnectionCore:
                 self._transport.pause_reading()
         return 0
 
-    cdef bint _may_take(self) except -1:
-        return self._peer_reads and self.in_flight < self._most_in_flight and not self._transport.is_closing()
+    cdef bint _may_take(self) noexcept:
+        return self._peer_reads and self.in_flight < self._most_in_flight and not self.is_lost
 
     cdef int _turn_away(self) except -1:
         """The server ends: it does not process the frames that arrive, but answers them."""
         frames, self._frames = self._frames, []
         for frame in frames:
             answer = self._owner.turn_away(self, frame)
-            if answer and not self._transport.is_closing():
+            if answer and not self.is_lost:
                 self.write(answer)
-        if not self._is_reading and self._peer_reads and not self._transport.is_closing():
+        if not self._is_reading and self._peer_reads and not self.is_lost:
             self._is_reading = True
             self._transport.resume_reading()
         return 0
@@ -175,26 +176,33 @@ cdef class ConnectionCore:
             self._answers.append(pieces)
         if not self._is_receiving and not self._is_flush_due:
             self._is_flush_due = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush_later)
 
-    def _flush(self):
+    def _flush_later(self):
+        self._flush(False)
+
+    cdef int _flush(self, bint from_read_event) except -1:
+        """Send the answers that wait."""
         cdef list answers = self._answers
         cdef Py_ssize_t unread
         self._is_flush_due = False
         self._answers = []
-        if not self._transport.is_closing():
+        if not self.is_lost:
             if len(answers) == 1:
                 if answers[0]:
                     self._transport.write(answers[0])
             else:
                 self._transport.writelines([answer for answer in answers if len(answer) > 0])
-            unread = self._transport.get_write_buffer_size()
-            if unread > self._most_unread:
-                _log.warning("%s: %d bytes of answers are unread; the connection is closed", self.peer, unread)
-                self._transport.abort()
-            self.last_active = self._loop.time()
-            self._pass_on()     # no read event comes for frames that have waited
-        self._note_drained()
+            if not self._peer_reads:
+                unread = self._transport.get_write_buffer_size()
+                if unread > self._most_unread:
+                    _log.warning("%s: %d bytes of answers are unread; the connection is closed", self.peer, unread)
+                    self.abort()
+            if not from_read_event:
+                self.last_active = self._loop.time()
+                self._pass_on()     # no read event comes for frames that have waited
+        if self._drained is not None:
+            self._note_drained()
 
     def resume(self):
         """There is room for requests again: pass on the frames that have waited."""
@@ -209,7 +217,7 @@ cdef class ConnectionCore:
         self._pass_on()
 
     def connection_lost(self, error):
-        self.is_closing = True
+        self.is_closing = self.is_lost = True
         self._frames.clear()
         size, self._size_in_flight = self._size_in_flight, 0
         self._owner.give_back(size)
@@ -225,19 +233,16 @@ cdef class ConnectionCore:
         limits = self._owner.limits
         if now - self.last_active >= limits.idle and self.in_flight == 0:
             _log.info("%s: idle for %d s; the connection is closed", self.peer, now - self.last_active)
+            self.is_lost = True
             self._transport.close()
         elif self._half_since is not None and now - self._half_since >= limits.half_frame:
             _log.warning("%s: half a frame for %d s; the connection is closed", self.peer, now - self._half_since)
-            self._transport.abort()
+            self.abort()
 
     def abort(self):
         """Close the connection at once; answers that are not sent are lost."""
+        self.is_lost = True
         self._transport.abort()
-
-    @property
-    def is_lost(self):
-        """Whether the connection ended, or ends."""
-        return self._transport.is_closing()
 
     def _note_drained(self):
         if self._drained is not None and not self._drained.done() and not self.in_flight and not self._answers:
@@ -252,4 +257,7 @@ cdef class ConnectionCore:
         await asyncio.wait({self._drained}, timeout=grace)
         if not self._drained.done():
             _log.warning("%s: closed with %d unanswered requests", self.peer, self.in_flight)
+        if self._answers:
+            self._flush(False)
+        self.is_lost = True
         self._transport.close()     # sends what is buffered
