@@ -17,6 +17,7 @@ class SendPath(FastPath):
     def __init__(
         self,
         store: Putting,
+        most: int,
         host: bytes,
         added: bytes,
         special: Iterable[str],

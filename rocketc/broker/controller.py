@@ -30,7 +30,7 @@ from rocketc.broker.producers import ProducerManager
 from rocketc.broker.pull import PullProcessor
 from rocketc.broker.send import SPECIAL, SendProcessor, encode_properties, failed, refusal
 from rocketc.broker.topics import FORBIDDEN, TopicManager, name_fault
-from rocketc.errors import StoreFullError, StoreIOError
+from rocketc.errors import RocketcError, StoreFullError, StoreIOError
 from rocketc.remoting.connection import Connection
 from rocketc.remoting.server import Processor, Server
 from rocketc.remoting.services import Services
@@ -121,6 +121,7 @@ class BrokerController:
         told = {names.MSG_REGION: config.region_id, names.TRACE_ON: str(config.trace_on).lower()}
         path = SendPath(
             self.store,
+            self.store.config.max_message_size,
             peer_host(self.host),
             encode_properties({**told, names.CLUSTER: config.broker_cluster_name}),
             SPECIAL,
@@ -198,9 +199,10 @@ class BrokerController:
 
     # life
 
-    async def start(self, sockets: tuple[socket.socket, socket.socket]) -> None:
-        """Begin to serve: the sockets of the port and of the VIP port listen already. Register with the name servers.
+    async def start(self, *sockets: socket.socket) -> None:
+        """Begin to serve, and register with the name servers.
 
+        sockets  of the port and of the VIP port, which listen already; none: a test's network calls connection()
         The first registration is waited for, for at most a second.
         """
         self._changes = self.store.subscribe()
@@ -212,7 +214,7 @@ class BrokerController:
             self._services.start("notices to consumers", self._send_notices())
         if not self.store.background:
             self._services.start("store", self._step())
-        for server, one in zip((self.server, self.vip_server), sockets, strict=True):
+        for server, one in zip((self.server, self.vip_server), sockets, strict=False):
             await server.serve(one)
         first = asyncio.ensure_future(self.name_servers.register())
         await asyncio.wait({first}, timeout=1.0)
@@ -227,14 +229,20 @@ class BrokerController:
         """End in order: no new clients, answers to all requests, offsets durable."""
         await self.name_servers.unregister()
         self.pulls.held.close()
-        await asyncio.gather(self.server.close(), self.vip_server.close())
+        ends = asyncio.gather(self.server.close(), self.vip_server.close())
+        await asyncio.sleep(0)  # now no new request is processed
+        if self.waits is not None:
+            try:
+                await self._in_thread(self.store.flush)
+            except (RocketcError, OSError) as error:
+                _log.error("the last flush failed: %s", error)
+            self.waits.close()
+        await ends
         if self._services is not None:
             await self._services.__aexit__()
         if self._changes is not None:
             self._changes.close()
         self.name_servers.close()
-        if self.waits is not None:
-            self.waits.close()
         self.offsets.persist()
         self.topics.table.persist()
 

@@ -167,7 +167,7 @@ async def running_broker(
             chance=chance,
         )
         stack.push_async_callback(controller.close)
-        await controller.start((main, vip))
+        await controller.start(main, vip)
         yield RunningBroker(controller, join_address(host, port), ";".join(addresses))
 
 

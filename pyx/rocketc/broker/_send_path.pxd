@@ -27,6 +27,7 @@ cdef class SendPath(FastPath):
         TextTable _known_properties
         bytes _added            # properties that the broker adds, in stored form
         size_t _added_size
+        int64_t _most           # bytes of a body
         bytes _host             # the store host, in stored form
         bytes _before_id        # the parts of an answer
         bytes _after_opaque

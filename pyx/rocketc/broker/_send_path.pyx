@@ -133,6 +133,7 @@ cdef class SendPath(FastPath):
     """Takes sends of known topics; stores them and answers them.
 
     store     open for writing
+    most      bytes of a body
     host      the store host, in stored form: the message ids contain it
     added     properties that the broker adds, in stored form
     special   names of properties that need the SendProcessor
@@ -154,9 +155,10 @@ cdef class SendPath(FastPath):
         free(self._properties)
 
     def __init__(
-        self, Putting store not None, bytes host not None, bytes added not None, special, fields, waits, refusal, failed,
+        self, Putting store not None, int64_t most, bytes host not None, bytes added not None, special, fields, waits, refusal, failed,
     ):
         self._store = store
+        self._most = most
         self._host = host
         self._added = added
         self._added_size = <size_t>len(added)
@@ -241,6 +243,8 @@ cdef class SendPath(FastPath):
                     return False
         verdict = self._topics.get(of[TOPIC].at, <int>of[TOPIC].size)
         if verdict <= QUEUES_FROM or not 0 <= numbers[QUEUE_ID] < verdict - QUEUES_FROM or frame.body_size == 0:
+            return False
+        if frame.body_size > self._most:
             return False
         if numbers[SYS_FLAG] & (RC_FLAG_TRANSACTION_MASK | RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6):
             return False

@@ -1,0 +1,443 @@
+"""Sends: by the compiled path and by the processor, which must do the same."""
+
+import asyncio
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from simulation import virtual
+from simulation.brokers import EPOCH, scene
+
+import rocketc
+from rocketc.broker.batches import decode_batch
+from rocketc.broker.send import decode_properties, refusal
+from rocketc.errors import BadRequestError
+from rocketc.format.ids import decode_offset_id
+from rocketc.remoting.codes import Code
+from rocketc.remoting.command import Command, Form
+from rocketc.status import PutStatus
+
+TOLD = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+
+
+@pytest.fixture(params=["path", "processor"])
+def play(request, tmp_path):
+    """Run main(scene, client), with the compiled path and without it. The topic `orders` has four queues."""
+
+    def run(main, **how):
+        async def whole():
+            async with scene(tmp_path, **how) as stage:
+                client = stage.client()
+                await client.send(body=b"first", queueId=9999)  # creates the topic; the message is refused
+                stage.broker.path.enabled = request.param == "path"
+                before = stage.broker.path.sent
+                await main(stage, client)
+                if request.param == "processor":
+                    assert stage.broker.path.sent == before
+
+        virtual.run(whole())
+
+    return run
+
+
+def stored(stage, topic="orders", queue_id=0):
+    while stage.store.step():
+        pass
+    return stage.store.get(topic, queue_id, 0, 100, decompress=False).messages
+
+
+def test_a_send_is_stored_and_answered(play):
+    async def main(stage, client):
+        answer = await client.send(
+            properties="UNIQ_KEY\1K1\2TAGS\1web\2KEYS\1a b\2WAIT\1true\2own\1x\1y\2", queueId=3, flag=7, sysFlag=1,
+            reconsumeTimes=2, bornTimestamp=EPOCH - 5,
+        )  # fmt: skip
+        assert (answer.code, answer.remark, answer.version) == (0, None, 479)
+        assert answer.fields == {
+            **TOLD, "msgId": answer.fields["msgId"], "queueId": "3", "queueOffset": "0", "transactionId": "K1",
+        }  # fmt: skip
+        place = decode_offset_id(answer.fields["msgId"])
+        assert (place.host, place.port, place.phy_offset) == ("127.0.0.1", 10911, 0)
+        [message] = stored(stage, queue_id=3)
+        assert message.body == b"body" and message.flag == 7 and message.sys_flag == 1
+        assert message.reconsume_times == 2 and message.born_timestamp == EPOCH - 5
+        assert message.properties == {
+            "UNIQ_KEY": "K1", "TAGS": "web", "KEYS": "a b", "WAIT": "true", "own": "x\1y", **TOLD,
+            "CLUSTER": "DefaultCluster",
+        }  # fmt: skip
+        assert message.store_host == "127.0.0.1:10911" and message.born_host.startswith("127.0.0.1")
+
+    play(main)
+
+
+def test_the_long_names_of_send_message_do_the_same(play):
+    async def main(stage, client):
+        answer = await client.send(code=10, queueId=1)
+        assert answer.code == 0 and answer.fields["queueId"] == "1"
+        assert stored(stage, queue_id=1)[0].body == b"body"
+
+    play(main)
+
+
+@pytest.mark.parametrize("form", Form)
+def test_sends_of_one_read_event_are_answered_in_order(play, form):
+    async def main(stage, client):
+        await client.send()
+        fields = {
+            "a": "shop", "b": "orders", "c": "TBW102", "d": "4", "e": "2", "f": "0", "g": "1", "h": "0",
+            "i": "UNIQ_KEY\1K\2",
+        }  # fmt: skip
+        frames = [Command(310, fields, b"%d" % n, n).encode(form) for n in range(1000, 1600)]
+        answers = {}
+        client.channel.received = lambda command: answers.setdefault(command.opaque, command)
+        client.transport.write(b"".join(frames))
+        await asyncio.sleep(5)
+        assert [(a.opaque, a.code) for a in answers.values()] == [(n, 0) for n in range(1000, 1600)]
+        assert [int(a.fields["queueOffset"]) for a in answers.values()] == list(range(600))
+        assert [m.body for m in stored(stage, queue_id=2)] == [b"%d" % n for n in range(1000, 1100)]
+
+    play(main, delay=(0.0, 0.0))
+
+
+def test_a_oneway_send_is_stored_and_not_answered(play):
+    async def main(stage, client):
+        await client.channel.send(
+            310,
+            {"producerGroup": "shop", "topic": "orders", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
+             "queueId": 0, "sysFlag": 0, "bornTimestamp": 1, "flag": 0, "properties": "UNIQ_KEY\1K\2"},
+            asyncio.get_running_loop().time() + 3, b"oneway",
+        )  # fmt: skip
+        await asyncio.sleep(1)
+        assert [m.body for m in stored(stage)] == [b"oneway"] and client.channel.late_answers == 0
+
+    play(main)
+
+
+def test_a_missing_unique_key_is_made(play):
+    async def main(stage, client):
+        one, two = await client.send(properties=""), await client.send(properties="TAGS\1A\2")
+        keys = {one.fields["transactionId"], two.fields["transactionId"]}
+        assert len(keys) == 2 and all(len(key) == 32 for key in keys)
+        assert {m.properties["UNIQ_KEY"] for m in stored(stage)} == keys
+
+    play(main)
+
+
+def test_properties_of_the_broker_replace_those_of_the_client(play):
+    async def main(stage, client):
+        await client.send(properties="UNIQ_KEY\1K\2MSG_REGION\1mine\2CLUSTER\1mine\2POP_CK\1x\2TRACE_ON\1false\2")
+        [message] = stored(stage)
+        assert message.properties == {"UNIQ_KEY": "K", **TOLD, "CLUSTER": "DefaultCluster"}
+
+    play(main)
+
+
+def test_a_negative_queue_id_is_chosen_by_the_broker(play):
+    async def main(stage, client):
+        chosen = {(await client.send(queueId=-1)).fields["queueId"] for _ in range(50)}
+        assert chosen == {"0", "1", "2", "3"}
+
+    play(main)
+
+
+@pytest.mark.parametrize(
+    ("values", "code", "remark"),
+    [
+        ({"topic": ""}, Code.INVALID_PARAMETER, "blank"),
+        ({"topic": "a b"}, Code.INVALID_PARAMETER, "illegal characters"),
+        ({"topic": "x" * 128}, Code.INVALID_PARAMETER, "longer"),
+        ({"topic": "%RETRY%" + "x" * 249}, Code.INVALID_PARAMETER, "longer"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, Code.NO_PERMISSION, "forbidden"),
+        ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, Code.NO_PERMISSION, "forbidden"),
+        ({"topic": "SELF_TEST_TOPIC"}, Code.NO_PERMISSION, "forbidden"),
+        ({"topic": "new", "defaultTopic": "none"}, Code.TOPIC_NOT_EXIST, "topic[new] not exist"),
+        ({"topic": "new", "defaultTopic": "SELF_TEST_TOPIC"}, Code.TOPIC_NOT_EXIST, "topic[new] not exist"),
+        ({"queueId": 4}, Code.INVALID_PARAMETER, "queueId[4] is illegal"),
+        ({"queueId": 2**31 - 1}, Code.INVALID_PARAMETER, "is illegal"),
+        ({"body": b""}, Code.SYSTEM_ERROR, "body"),
+        ({"body": b"x" * (4 << 20) + b"y"}, Code.MESSAGE_ILLEGAL, "msg body length limit 4194304B"),
+        ({"properties": "a\1" + "x" * 32760 + "\2"}, Code.MESSAGE_ILLEGAL, "properties length limit 32KB"),
+        ({"properties": "UNIQ_KEY\1K\2TRAN_MSG\1true\2"}, Code.NO_PERMISSION, "transaction"),
+        ({"sysFlag": 4}, Code.NO_PERMISSION, "transaction"),
+        ({"properties": "UNIQ_KEY\1K\2DELAY\0013\2"}, Code.SYSTEM_ERROR, "delayed"),
+        ({"properties": "UNIQ_KEY\1K\2TIMER_DELAY_SEC\0013\2"}, Code.SYSTEM_ERROR, "delayed"),
+        ({"topic": "%RETRY%nobody"}, Code.SUBSCRIPTION_GROUP_NOT_EXIST, "nobody"),
+    ],
+)
+def test_what_is_refused(play, values, code, remark):
+    async def main(stage, client):
+        before = stage.store.max_phy_offset
+        answer = await client.send(**values)
+        assert answer.code == code and remark in answer.remark
+        assert TOLD.items() <= answer.fields.items()
+        assert stage.store.max_phy_offset == before
+
+    play(main)
+
+
+def test_unknown_topics_are_created(play):
+    async def main(stage, client):
+        for wanted, made in ((1, 1), (4, 4), (16, 8), (0, 0), (-3, 0)):
+            name = f"new{wanted}"
+            answer = await client.send(topic=name, defaultTopicQueueNums=wanted, queueId=0)
+            assert answer.code == (Code.SUCCESS if made else Code.INVALID_PARAMETER)
+            topic = stage.broker.topics.get(name)
+            assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (made, made, 6)
+        assert stage.broker.topics.get("%RETRY%nobody") is None
+
+    play(main)
+
+
+def test_topics_are_not_created_if_it_is_off(play):
+    async def main(stage, client):
+        answer = await client.send(topic="new")
+        assert answer.code == Code.TOPIC_NOT_EXIST and stage.broker.topics.get("TBW102") is None
+
+    play(main, store={"auto_create_topic_enable": False})
+
+
+def test_sends_before_a_time_are_refused(play):
+    async def main(stage, client):
+        stage.broker.path.enabled = False
+        assert (await client.send()).code == Code.SYSTEM_ERROR
+        await asyncio.sleep(10)
+        assert (await client.send(topic="new")).code == Code.SUCCESS
+
+    play(main, start_accept_send_request_time_stamp=EPOCH + 5_000)
+
+
+def test_an_order_topic_of_a_broker_that_only_reads(play):
+    async def main(stage, client):
+        assert (await client.send(topic="plain")).code == Code.SUCCESS  # as RocketMQ: only order topics are refused
+        stage.store.create_topic("strict", order=True)
+        stage.broker._topic_changed(stage.broker.topics.get("strict"))
+        assert (await client.send(topic="strict")).code == Code.NO_PERMISSION
+
+    play(main, broker_permission=4)
+
+
+# sync flush
+
+
+def test_with_sync_flush_answers_wait_for_the_flush(play):
+    async def main(stage, client):
+        durable = []
+        for n in range(5):
+            answer = await client.send(properties=f"UNIQ_KEY\1K{n}\2")
+            place = decode_offset_id(answer.fields["msgId"])
+            durable.append(stage.store.flushed_phy_offset > place.phy_offset)
+            assert answer.code == 0
+        assert all(durable) and len(stage.broker.waits) == 0
+        waiting = [asyncio.ensure_future(client.send()) for _ in range(100)]
+        assert {answer.code for answer in await asyncio.gather(*waiting)} == {0}
+        assert (await client.send(properties="UNIQ_KEY\1K\2WAIT\1false\2")).code == 0
+
+    play(main, store={"flush": "sync"})
+
+
+def test_a_flush_that_takes_too_long_is_told(play):
+    async def main(stage, client):
+        # the store is stepped by a service: stop it, so that nothing is flushed
+        for task in list(stage.broker._services._tasks):
+            if task.get_name() == "store":
+                task.cancel()
+        answer = await client.send()
+        assert answer.code == Code.FLUSH_DISK_TIMEOUT
+        assert answer.fields["queueOffset"] == "0" and answer.fields["transactionId"] == "K1"
+        assert len(stage.broker.waits) == 0
+
+    play(main, store={"flush": "sync"})
+
+
+def test_answers_that_wait_are_sent_when_the_broker_ends(tmp_path):
+    async def whole():
+        async with scene(tmp_path, store={"flush": "sync"}) as stage:
+            client = stage.client()
+            await client.send()
+            for task in list(stage.broker._services._tasks):
+                if task.get_name() == "store":
+                    task.cancel()
+            waiting = [asyncio.ensure_future(client.send()) for _ in range(10)]
+            await asyncio.sleep(0.1)
+            assert len(stage.broker.waits) == 10
+        assert {answer.code for answer in await asyncio.gather(*waiting)} == {0}
+
+    virtual.run(whole())
+
+
+# batches
+
+
+BATCH = [(1, b"one", {"TAGS": "A"}), (2, b"two", None), (3, b"three", {"KEYS": "k"})]
+
+
+def test_a_batch_is_stored_as_messages(play):
+    async def main(stage, client):
+        answer = await client.send(code=320, body=rocketc.encode_batch(BATCH), properties="UNIQ_KEY\1B\2WAIT\1true\2")
+        assert answer.code == 0 and answer.fields["queueOffset"] == "0"
+        ids = answer.fields["msgId"].split(",")
+        messages = stored(stage)
+        assert [decode_offset_id(one).phy_offset for one in ids] == [m.phy_offset for m in messages]
+        assert [(m.flag, m.body, m.queue_offset) for m in messages] == [
+            (1, b"one", 0),
+            (2, b"two", 1),
+            (3, b"three", 2),
+        ]
+        common = {"UNIQ_KEY": "B", "WAIT": "true", **TOLD, "CLUSTER": "DefaultCluster"}
+        assert [m.properties for m in messages] == [{"TAGS": "A", **common}, common, {"KEYS": "k", **common}]
+
+    play(main)
+
+
+def test_a_batch_for_queues_with_a_unit_per_batch(play):
+    async def main(stage, client):
+        stage.store.create_topic("inner", queue_type="BatchCQ")
+        answer = await client.send(topic="inner", code=320, body=rocketc.encode_batch(BATCH))
+        assert answer.code == 0 and answer.fields["batchUniqId"] == "K1" and "," not in answer.fields["msgId"]
+        assert [m.body for m in stored(stage, "inner")] == [b"one", b"two", b"three"]
+
+    play(main)
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"topic": "%RETRY%TOOLS_CONSUMER"}, Code.MESSAGE_ILLEGAL),
+        ({"body": b""}, Code.SYSTEM_ERROR),
+        ({"body": b"x"}, Code.MESSAGE_ILLEGAL),
+        ({"body": rocketc.encode_batch(BATCH)[:-1]}, Code.MESSAGE_ILLEGAL),
+        ({"body": rocketc.encode_batch(BATCH) + b"\0"}, Code.MESSAGE_ILLEGAL),
+    ],
+)
+def test_batches_that_are_refused(play, values, code):
+    async def main(stage, client):
+        told = {"body": rocketc.encode_batch(BATCH), **values}
+        answer = await client.send(code=320, **told)
+        assert answer.code == code and stage.store.max_phy_offset == 0
+
+    play(main)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_decoder_of_batches(data):
+    try:
+        found = decode_batch(data)
+    except BadRequestError:
+        return
+    assert sum(22 + len(body) + len(properties) for _, body, properties in found) == len(data)
+
+
+@pytest.mark.parametrize("cut", range(len(rocketc.encode_batch(BATCH))))
+def test_a_batch_that_is_cut_off(cut):
+    data = rocketc.encode_batch(BATCH)
+    ends = {0}
+    for one in BATCH:
+        ends.add(max(ends) + len(rocketc.encode_batch([one])))
+    if cut in ends:
+        assert len(decode_batch(data[:cut])) == sorted(ends).index(cut)
+    else:
+        with pytest.raises(BadRequestError, match="of the batch is invalid"):
+            decode_batch(data[:cut])
+
+
+# the store refuses
+
+
+@pytest.mark.parametrize("status", PutStatus)
+def test_each_status_has_its_code(status):
+    code, remark = refusal(status)
+    expected = {
+        PutStatus.PUT_OK: 0, PutStatus.FLUSH_DISK_TIMEOUT: 10, PutStatus.FLUSH_SLAVE_TIMEOUT: 12,
+        PutStatus.SLAVE_NOT_AVAILABLE: 11, PutStatus.SERVICE_NOT_AVAILABLE: 14, PutStatus.MESSAGE_ILLEGAL: 13,
+        PutStatus.PROPERTIES_SIZE_EXCEEDED: 13, PutStatus.WHEEL_TIMER_MSG_ILLEGAL: 13, PutStatus.OS_PAGE_CACHE_BUSY: 2,
+    }  # fmt: skip
+    assert code == expected.get(status, 1) and remark
+
+
+def test_a_full_disk_is_told(play):
+    async def main(stage, client):
+        stage.store._set_full(True)
+        answer = await client.send()
+        assert answer.code == Code.SERVICE_NOT_AVAILABLE and "full" in answer.remark
+        stage.store._set_full(False)
+        assert (await client.send()).code == 0
+
+    play(main)
+
+
+# both ways do the same
+
+
+NAMES = st.sampled_from(
+    [
+        "UNIQ_KEY",
+        "WAIT",
+        "TAGS",
+        "KEYS",
+        "MSG_REGION",
+        "TRAN_MSG",
+        "DELAY",
+        "POP_CK",
+        "own",
+        "é",
+        "CLUSTER",
+        "",
+        "INNER_NUM",
+    ]
+)
+VALUES = st.sampled_from(
+    ["", "true", "false", "0", "1", "K1", 'say "hi"', "back\\slash", "größe", "x" * 200, "\n", "😀", "a\1b"]
+)
+PROPERTIES = st.lists(st.tuples(NAMES, VALUES), max_size=5).map(lambda pairs: "".join(f"{n}\1{v}\2" for n, v in pairs))
+ODD = st.sampled_from(["", "UNIQ_KEY", "UNIQ_KEY\1K", "\2", "\1\2", "UNIQ_KEY\1K\2\2", "a\2UNIQ_KEY\1K\2"])
+FIELDS = st.fixed_dictionaries(
+    {"properties": PROPERTIES | ODD | st.just("UNIQ_KEY\1K1\2WAIT\1true\2TAGS\1A\2")},
+    optional={
+        "topic": st.sampled_from(["orders", "two", "%RETRY%TOOLS_CONSUMER", "%DLQ%x", "bad topic", "TBW102"]),
+        "queueId": st.sampled_from([0, 1, 3, 4, 99]),
+        "sysFlag": st.sampled_from([0, 1, 2, 8, 16, 0x701]),
+        "bornTimestamp": st.sampled_from([0, 1, EPOCH, -1, 2**62]),
+        "flag": st.sampled_from([0, 1, -1, 2**31 - 1, -(2**31)]),
+        "reconsumeTimes": st.sampled_from([0, 3, -1]),
+        "unitMode": st.booleans(),
+        "batch": st.just(False),
+        "maxReconsumeTimes": st.sampled_from([0, 16]),
+        "brokerName": st.just("broker-a"),
+        "code": st.sampled_from([10, 310]),
+        "body": st.binary(min_size=1, max_size=20),
+    },
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(FIELDS, min_size=1, max_size=8))
+def test_path_and_processor_do_the_same(tmp_path_factory, sends):
+    results = []
+
+    async def whole(enabled):
+        async with scene(tmp_path_factory.mktemp("store"), delay=(0.0, 0.0)) as stage:
+            client = stage.client()
+            for topic in ("orders", "two"):
+                await client.send(topic=topic, queueId=9999)
+            stage.broker.path.enabled = enabled
+            answers = [await client.send(**fields) for fields in sends]
+            told = []
+            for answer in answers:
+                fields = dict(answer.fields)
+                if len(fields.get("transactionId", "")) == 32:
+                    fields["transactionId"] = "made"
+                told.append((answer.code, answer.remark, {k: v for k, v in fields.items() if k != "msgId"}))
+            kept = [
+                (m.topic, m.queue_id, m.queue_offset, m.body, m.flag, m.sys_flag, m.born_timestamp, m.reconsume_times,
+                 {k: "made" if k == "UNIQ_KEY" and len(v) == 32 else v for k, v in m.properties.items()})
+                for topic in stage.broker.topics.table for q in range(5) for m in stored(stage, topic, q)
+            ]  # fmt: skip
+            results.append((told, kept))
+
+    virtual.run(whole(True))
+    virtual.run(whole(False))
+    assert results[0] == results[1]
+
+
+def test_properties_are_decoded_leniently():
+    assert decode_properties("a\1b\2\2c\2\1d\2e\1f") == {"a": "b", "": "d", "e": "f"}
