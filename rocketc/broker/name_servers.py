@@ -151,7 +151,7 @@ class NameServers:
                 await asyncio.wait({waiting}, timeout=min(period, next_whole - self._loop.time()))
             finally:
                 waiting.cancel()
-            is_due = self._loop.time() >= next_whole
+            is_due = self._loop.time() > next_whole - 0.001  # a timer may run a little early
             if is_due:
                 next_whole = self._loop.time() + period
             await self.register(only_changes=not is_due)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.consumers import ConsumerManager
 from rocketc.broker.heartbeat import MessageModel
-from rocketc.broker.held_pulls import HeldPull, HeldPulls
+from rocketc.broker.held_pulls import SWEEP_SECONDS, HeldPull, HeldPulls
 from rocketc.broker.offsets import ConsumerOffsetManager
 from rocketc.broker.subscriptions import Subscription, is_tag_type, parse_subscription
 from rocketc.broker.topics import TopicManager
@@ -64,7 +64,8 @@ class PullProcessor:
         self._store, self._topics, self._groups = store, topics, groups
         self._consumers, self._offsets, self._config = consumers, offsets, config
         self._loop = asyncio.get_running_loop()
-        self.held = HeldPulls(self._answer_again, store.max_offset, self._loop)
+        sweep = SWEEP_SECONDS if config.long_polling_enable else config.short_polling_time_mills / 1000
+        self.held = HeldPulls(self._answer_again, store.max_offset, self._loop, sweep)
         self.pulled = 0  # messages
 
     def process(self, call: Call) -> Answer | None:
