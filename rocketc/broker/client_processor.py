@@ -80,12 +80,12 @@ class ClientProcessor:
         beat = decode_heartbeat(call.command.body)
         self._check_room(call, beat)
         command, wants_full = call.command, not beat.is_v2
-        client = ClientChannel(beat.client_id, command.language, command.version, self._clock())
-        for data in beat.consumers:
-            config = self._groups.find(data.group)
-            if config is None:
-                continue
+        found = [(data, self._groups.find(data.group)) for data in beat.consumers]
+        allowed = [(data, config) for data, config in found if config is not None]
+        for data, config in allowed:
             self._keep_retry_topic(data, config, beat)
+        client = ClientChannel(beat.client_id, command.language, command.version, self._clock())
+        for data, _ in allowed:
             registered = self._consumers.register(
                 call.connection, client, data, fingerprint=beat.fingerprint, is_light=beat.is_light
             )

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 LOCK_MS = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime
+LOCKS_MOST = 100_000  # of all groups
 
 
 class MessageQueue(NamedTuple):
@@ -28,6 +29,7 @@ class RebalanceLockManager:
     """Which client has locked which queue. Locks are kept in memory only. `now` is ms of the caller's clock.
 
     live_ms  a lock that is not taken again for longer is free
+    most     locks of all groups together; beyond, only queues that are locked already are locked
 
     >>> locks, queue = RebalanceLockManager(), MessageQueue("orders", "broker-a", 0)
     >>> locks.lock("audit", [queue], "c1", now=0) == {queue}, locks.lock("audit", [queue], "c2", now=60_000)
@@ -36,22 +38,32 @@ class RebalanceLockManager:
     True
     """
 
-    def __init__(self, live_ms: int = LOCK_MS) -> None:
-        self._live_ms = live_ms
+    def __init__(self, live_ms: int = LOCK_MS, most: int = LOCKS_MOST) -> None:
+        self._live_ms, self._most = live_ms, most
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._count = 0  # locks of all groups
+        self._expired_at = 0  # when expire() last looked, to make room
 
     def _is_expired(self, lock: _Lock, now: int) -> bool:
         return now - lock.last_update > self._live_ms
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str, now: int) -> set[MessageQueue]:
         """Lock queues for a client, or renew its locks. Return those that it now has."""
+        if self._count >= self._most and now - self._expired_at >= 1000:
+            self._expired_at = now
+            self.expire(now)
         locks = self._groups.setdefault(group, {})
         held = set()
         for queue in queues:
             lock = locks.get(queue)
-            if lock is None or lock.client_id == client_id or self._is_expired(lock, now):
-                locks[queue] = _Lock(client_id, now)
-                held.add(queue)
+            if lock is None:
+                if self._count >= self._most:
+                    continue
+                self._count += 1
+            elif lock.client_id != client_id and not self._is_expired(lock, now):
+                continue
+            locks[queue] = _Lock(client_id, now)
+            held.add(queue)
         if not locks:
             del self._groups[group]
         return held
@@ -64,6 +76,7 @@ class RebalanceLockManager:
         freed = {queue for queue in queues if queue in locks and locks[queue].client_id == client_id}
         for queue in freed:
             del locks[queue]
+        self._count -= len(freed)
         if not locks:
             del self._groups[group]
         return freed
@@ -90,4 +103,5 @@ class RebalanceLockManager:
                 removed += 1
             if not locks:
                 del self._groups[group]
+        self._count -= removed
         return removed

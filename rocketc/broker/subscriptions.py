@@ -84,7 +84,7 @@ def parse_subscription(
     ['new', 'paid']
     >>> parse_subscription("orders", "||")
     Traceback (most recent call last):
-    rocketc.errors.SubscriptionError: the expression '||' of topic orders names no tag: write tags between ||, or *
+    rocketc.errors.SubscriptionError: the expression '||' of topic orders names no tag
     """
     if text is not None and len(text) > EXPRESSION_MOST:
         raise SubscriptionError(
@@ -98,9 +98,7 @@ def parse_subscription(
         return Subscription(topic, sub_version=sub_version)
     parts = text.split("||")
     if not any(parts):
-        raise SubscriptionError(
-            f"the expression {text[:40]!r} of topic {topic} names no tag: write tags between ||, or *"
-        )
+        raise SubscriptionError(f"the expression {text[:40]!r} of topic {topic} names no tag")
     tags = frozenset(part.strip(_BLANKS) for part in parts) - {""}
     if len(tags) > TAGS_MOST:
         raise SubscriptionError(f"the expression of topic {topic} names {len(tags)} tags; {TAGS_MOST} at most")
