@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 
 from rocketc.broker.consumers import IDLE_MS, ClientChannel
 
@@ -79,17 +80,21 @@ class ProducerManager:
         return next(filter(self._is_writable, opened), opened[-1] if opened else None)
 
     def register(self, connection: Hashable, group: str, client: ClientChannel) -> bool:
-        """Register a producer. Return whether it is new in the group."""
+        """Register a producer. Return whether it is new in the group.
+
+        A connection that is in the group already keeps its client id there.
+        """
         if not self._registers:
             return False
         channels = self._groups.setdefault(group, {})
-        old = channels.get(connection)
-        channels[connection] = client
+        known = channels.get(connection)
+        if known is not None:
+            known.last_update = client.last_update
+            return False
+        channels[connection] = replace(client)
         self._groups_of.setdefault(connection, {})[group] = None
-        if old is not None and old.client_id != client.client_id:
-            self._forget(connection, old.client_id)
         self._connections.setdefault(client.client_id, {})[connection] = None
-        return old is None
+        return True
 
     def unregister(self, connection: Hashable, group: str) -> bool:
         """Remove a connection from a group. Return whether it was in it."""

@@ -80,11 +80,13 @@ def test_a_connection_in_two_groups_stays_findable_until_it_left_both(producers)
     assert producers.connection_of("c") is None
 
 
-def test_another_client_id_on_a_connection_replaces_the_first(producers):
+def test_another_client_id_on_a_connection_leaves_the_first_one(producers):
+    """As seen on a 5.3.3 broker."""
     connection = Connection()
     producers.register(connection, "shop", client("old"))
-    assert not producers.register(connection, "shop", client("new"))
-    assert producers.connection_of("old") is None and producers.connection_of("new") is connection
+    assert not producers.register(connection, "shop", client("new", now=5))
+    assert producers.connection_of("new") is None and producers.connection_of("old") is connection
+    assert producers.group("shop")[connection] == client("old", now=5)
 
 
 def test_producer_manager_test_available_channels(producers):

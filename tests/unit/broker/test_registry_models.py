@@ -132,7 +132,8 @@ class Producers(RuleBasedStateMachine):
         is_new = (group, connection) not in self.model
         made = ClientChannel(client, "JAVA", 479, self.now)
         assert self.producers.register(connection, group, made) is is_new
-        self.model[group, connection] = (client, self.now)
+        first = client if is_new else self.model[group, connection][0]
+        self.model[group, connection] = (first, self.now)
 
     @rule(connection=CONNECTIONS, group=GROUPS)
     def unregister(self, connection, group):
