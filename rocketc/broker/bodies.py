@@ -37,20 +37,33 @@ def _refuse(word: str) -> None:
 
 
 def object_of(value: object, what: str) -> dict[str, Any]:
-    """Return a value that must be a JSON object. Raises BadRequestError, which names it by `what`."""
+    """Return a value that must be a JSON object. Raises BadRequestError, which names it by `what`.
+
+    >>> object_of([], "the heartbeat")
+    Traceback (most recent call last):
+    rocketc.errors.BadRequestError: the heartbeat is not a JSON object
+    """
     if not isinstance(value, dict):
         raise BadRequestError(f"{what} is not a JSON object")
     return value
 
 
 def text_of(data: dict[str, Any], name: str, most: int) -> str:
-    """Return a text of at most `most` characters; "" if it is missing. Raises BadRequestError."""
+    """Return a text of at most `most` characters; "" if it is missing. Raises BadRequestError.
+
+    >>> text_of({"topic": "orders"}, "topic", 255)
+    'orders'
+    """
     value = data.get(name)
     return "" if value is None else _text(name, value, most)
 
 
 def texts_of(data: dict[str, Any], name: str, longest: int, most: int) -> list[str]:
-    """Return a list of texts; see text_of() and list_of()."""
+    """Return a list of texts; see text_of() and list_of().
+
+    >>> texts_of({"tagsSet": ["new"]}, "tagsSet", 255, 100)
+    ['new']
+    """
     return [_text(name, value, longest) for value in list_of(data, name, most)]
 
 
@@ -67,13 +80,21 @@ def _text(name: str, value: object, most: int) -> str:
 
 
 def number_of(data: dict[str, Any], name: str, allowed: range = INTS) -> int:
-    """Return a whole number; 0 if it is missing. Raises BadRequestError."""
+    """Return a whole number; 0 if it is missing. Raises BadRequestError.
+
+    >>> number_of({"queueId": "7"}, "queueId"), number_of({}, "queueId")
+    (7, 0)
+    """
     value = data.get(name)
     return 0 if value is None else _number(name, value, allowed)
 
 
 def numbers_of(data: dict[str, Any], name: str, most: int, allowed: range = INTS) -> list[int]:
-    """Return a list of whole numbers; see number_of() and list_of()."""
+    """Return a list of whole numbers; see number_of() and list_of().
+
+    >>> numbers_of({"codeSet": [65]}, "codeSet", 100)
+    [65]
+    """
     return [_number(name, value, allowed) for value in list_of(data, name, most)]
 
 
@@ -86,7 +107,11 @@ def _number(name: str, value: object, allowed: range) -> int:
 
 
 def flag_of(data: dict[str, Any], name: str) -> bool:
-    """Return a truth value; False if it is missing. Raises BadRequestError."""
+    """Return a truth value; False if it is missing. Raises BadRequestError.
+
+    >>> flag_of({"unitMode": "true"}, "unitMode"), flag_of({}, "unitMode")
+    (True, False)
+    """
     value = data.get(name)
     if isinstance(value, str):
         value = {"true": True, "false": False}.get(value.lower(), value)
@@ -98,7 +123,11 @@ def flag_of(data: dict[str, Any], name: str) -> bool:
 
 
 def list_of(data: dict[str, Any], name: str, most: int) -> list[Any]:
-    """Return a list of at most `most` elements; an empty one if it is missing. Raises BadRequestError."""
+    """Return a list of at most `most` elements; an empty one if it is missing. Raises BadRequestError.
+
+    >>> list_of({"mqSet": [1]}, "mqSet", 100), list_of({}, "mqSet", 100)
+    ([1], [])
+    """
     value = data.get(name)
     if value is None:
         return []

@@ -1,4 +1,4 @@
-"""The registry of consumers: which groups there are, who is in them, and what they subscribe to.
+"""The registry of consumers: the groups, the clients of each group, and its subscriptions.
 
 Source: RocketMQ ConsumerManager, ConsumerGroupInfo, DefaultConsumerIdsChangeListener.
 """
@@ -173,10 +173,10 @@ class ConsumerManager:
     ) -> Registered:
         """Register one group of a heartbeat.
 
-        fingerprint  of the heartbeat; 0: V1, which leaves the group's as it is
-        is_light     the heartbeat has no subscriptions: the group keeps its own
+        fingerprint  of the heartbeat; 0: V1, which keeps the fingerprint of the group
+        is_light     the heartbeat leaves out the subscriptions: the group keeps its own
         A light heartbeat of an unknown group, as after a restart of the broker, asks for a full one. RocketMQ does not,
-        and the group then gets no messages until its client changes a subscription.
+        and pulls of the group then fail until its client changes a subscription.
         """
         name = data.group
         group = self._groups.get(name)

@@ -1,4 +1,4 @@
-"""The settings of consumer groups, with a broker's rules for groups that nobody has created.
+"""The settings of consumer groups, with a broker's rules for unknown groups.
 
 Source: RocketMQ SubscriptionGroupManager, MixAll.
 """

@@ -35,7 +35,7 @@ class MessageModel(enum.Enum):
 
 
 class ConsumeFromWhere(enum.Enum):
-    """Where a group without offsets begins. The other names are those of old clients."""
+    """Where a group without offsets begins. The last three names are deprecated."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -47,7 +47,7 @@ class ConsumeFromWhere(enum.Enum):
 
 @dataclass(frozen=True)
 class ConsumerData:
-    """One consumer group of a heartbeat. As in RocketMQ, an unknown name of the first three is None.
+    """One consumer group of a heartbeat. As in RocketMQ, a name that is not known becomes None.
 
     subscriptions  by topic
     """

@@ -87,7 +87,7 @@ class RebalanceLockManager:
         return lock is not None and lock.client_id == client_id and not self._is_expired(lock, now)
 
     def all_expired(self, group: str, now: int) -> bool:
-        """Whether a group has no live lock."""
+        """Whether all locks of a group are expired; also if it does not have any."""
         return all(self._is_expired(lock, now) for lock in self._groups.get(group, {}).values())
 
     def count(self, group: str) -> int:

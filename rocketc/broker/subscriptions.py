@@ -53,14 +53,14 @@ class Subscription:
 
     @property
     def takes_all(self) -> bool:
-        """Whether the hashes of tags select nothing: they need not be compared."""
+        """Whether the hashes of tags select nothing, so that they are not compared."""
         return self.class_filter_mode or self.sub_string == ALL or not is_tag_type(self.expression_type)
 
     def matches(self, tags_code: int) -> bool:
         """Whether a queue unit with this tags code may be wanted.
 
         tags_code  64 bits of the unit; the lower 32 are the hash of the message's tags
-        Expressions of other types than TAG match always: whoever knows the message's properties decides.
+        Expressions of other types than TAG match always: the caller evaluates them on the message's properties.
 
         >>> parse_subscription("orders", "new || paid").matches(java_hash("paid"))
         True
@@ -77,8 +77,8 @@ def parse_subscription(
 
     text             None, "" and "*" are everything; otherwise tags between `||`
     expression_type  of another language than TAG, the text is only kept
-    Raises SubscriptionError if an expression of tags consists of `||` only, if one of another type is empty, and if
-    the text or the number of tags is over the limits of this module.
+    Raises SubscriptionError for an expression of tags that consists of `||` only, and for an empty one of another type.
+    It is raised, too, if the text or the number of tags is over the limits of this module.
 
     >>> sorted(parse_subscription("orders", "new||paid").tags_set)
     ['new', 'paid']

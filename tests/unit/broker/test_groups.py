@@ -1,4 +1,4 @@
-"""The rules for groups that nobody has created; the groups of a new broker were seen on 5.3.3."""
+"""The rules for unknown groups; the groups of a new broker were seen on 5.3.3."""
 
 import pytest
 

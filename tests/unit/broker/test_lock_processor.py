@@ -70,7 +70,7 @@ def test_who_gets_which_queues(broker):
     assert broker.lock("b", 0) == [0]
 
 
-def test_topics_and_brokers_need_not_exist(broker):
+def test_unknown_topics_and_brokers_can_be_locked(broker):
     body = {"consumerGroup": "", "clientId": "", "mqSet": [queue(0, "no such"), queue(0) | {"brokerName": "other"}]}
     assert broker.ask(LOCK, body)[0] == Code.SUCCESS
     assert broker.locks.count("") == 2

@@ -18,7 +18,7 @@ def offsets(tmp_path):
 
 def test_a_commit_is_stored_as_given(offsets, caplog):
     caplog.set_level(logging.INFO, "rocketc.broker")
-    for offset in (5, 3, -1, -7, 9):
+    for offset in (5, 3, 3, -1, -7, 9):
         offsets.commit("g", "t", 0, offset)
         assert offsets.query("g", "t", 0) == offset
     assert offsets.query("g", "t", 1) == offsets.query("g", "u", 0) == offsets.query("h", "t", 0) == -1
