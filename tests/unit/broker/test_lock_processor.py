@@ -54,6 +54,8 @@ def test_the_form_of_an_answer(broker):
         '{"lockOKMQSet":[{"brokerName":"b","queueId":9,"topic":"orders"},{"brokerName":"b","queueId":7,"topic":"orders"}]}',
     )
     assert broker.ask(UNLOCK, request("a", 9)) == (Code.SUCCESS, "")
+    body = request("a") | {"mqSet": [queue(0, "ü")]}
+    assert broker.ask(LOCK, body)[1] == '{"lockOKMQSet":[{"brokerName":"b","queueId":0,"topic":"ü"}]}'
 
 
 def test_who_gets_which_queues(broker):
