@@ -29,6 +29,7 @@ from rocketc.broker.offsets import ConsumerOffsetManager
 from rocketc.broker.producers import ProducerManager
 from rocketc.broker.pull import PullProcessor
 from rocketc.broker.send import SPECIAL, SendProcessor, encode_properties, failed, refusal
+from rocketc.broker.table_writer import TableWriter
 from rocketc.broker.topics import FORBIDDEN, TopicManager, name_fault
 from rocketc.errors import RocketcError, StoreFullError, StoreIOError
 from rocketc.remoting.connection import Connection
@@ -77,13 +78,16 @@ class BrokerController:
         self._loop = asyncio.get_running_loop()
         self.waits = FlushWaits(store, store.config.sync_flush_timeout / 1000) if store.config.flush == "sync" else None
         self.path = self._send_path()
+        self.tables = TableWriter(in_thread=store.background)
+        groups = SubscriptionGroups(store.path, clock=clock)
         self.groups = GroupManager(
-            SubscriptionGroups(store.path, clock=clock),
+            groups,
             is_auto_create=config.auto_create_subscription_group,
+            changed=lambda group: self.tables.save(groups),
         )
         self.offsets = ConsumerOffsetManager(ConsumerOffsets(store.path, clock=clock))
         store.attach_offsets(self.offsets)
-        self.topics = TopicManager(store, config, self._topic_changed)
+        self.topics = TopicManager(store, config, self.tables, self._topic_changed)
         self.consumers = ConsumerManager(
             self._notify,
             may_notify=self.groups.may_notify,
@@ -243,8 +247,9 @@ class BrokerController:
         if self._changes is not None:
             self._changes.close()
         self.name_servers.close()
-        self.offsets.persist()
-        self.topics.table.persist()
+        await self.tables.close()
+        for table in (self.offsets, self.topics.table, self.groups.table):
+            await self._in_thread(table.persist)
 
     # services
 

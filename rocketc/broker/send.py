@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Container
+from dataclasses import replace
 from typing import Any
 
 from rocketc._layout import (
@@ -146,6 +147,7 @@ class SendProcessor:
                 Code.SYSTEM_ERROR,
                 remark=f"broker unable to service, until {self._config.start_accept_send_request_time_stamp}",
             )
+        is_known = sent["topic"] in self._topics.table
         found = self._check(sent)
         if isinstance(found, Answer):
             return found
@@ -162,7 +164,12 @@ class SendProcessor:
             messages = self._messages(call, properties, is_batch)
         except ValueError as error:
             return Answer(Code.MESSAGE_ILLEGAL, remark=str(error))
-        return self._store(call, found, queue_id, messages, properties, is_batch)
+        answer = self._store(call, found, queue_id, messages, properties, is_batch)
+        if is_known or answer is None:
+            return answer
+        told = replace(answer, fields=self._told)
+        self._topics.save(lambda: call.later(told))  # what is answered survives a kill
+        return None
 
     def _check(self, sent: dict[str, Any]) -> TopicConfig | Answer:
         """Check the topic, in RocketMQ's order; return it, or the answer."""
@@ -293,7 +300,8 @@ class SendProcessor:
             return answer
 
         def flushed(code: int) -> None:
-            call.later(Answer(code, answer.values, fields=self._told))
+            told = Answer(code, answer.values, fields=self._told)
+            self._topics.save(lambda: call.later(told)) if self._topics.table.changed else call.later(told)
 
         self._waits.add(end, flushed)
         return None

@@ -13,6 +13,7 @@ from typing import Protocol
 from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rocketc.broker import names
 from rocketc.broker.config import BrokerConfig
+from rocketc.broker.table_writer import TableWriter
 from rocketc.tables.topics import DEFAULT_TOPIC, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, Topics
 
 READ_WRITE = PERM_READ | PERM_WRITE
@@ -57,12 +58,18 @@ class TopicManager:
     """The table of topics of a store, with a broker's rules.
 
     changed  called with each topic that is created or changed: the name servers are told
+    writer   writes the table
     """
 
     def __init__(
-        self, store: KeepingStore, config: BrokerConfig, changed: Callable[[TopicConfig], object] = lambda topic: None
+        self,
+        store: KeepingStore,
+        config: BrokerConfig,
+        writer: TableWriter,
+        changed: Callable[[TopicConfig], object] = lambda topic: None,
     ) -> None:
         self.table = store.keep_topics()
+        self._writer = writer
         self._config = config
         self._changed: Callable[[TopicConfig], object] = lambda topic: None
         for topic in self._from_the_start():
@@ -126,21 +133,28 @@ class TopicManager:
         )
 
     def create_if_missing(self, name: str, queues: int, perm: int = READ_WRITE, sys_flag: int = 0) -> TopicConfig:
-        """Return a topic of the broker's own, for example that of a group's retries; create it if it is missing."""
+        """Return a topic of the broker's own, for example that of a group's retries; create it if it is missing.
+
+        The table is written soon.
+        """
         if (found := self.table.get(name)) is not None:
             return found
         return self._created(TopicConfig(name, queues, queues, perm=perm, topic_sys_flag=sys_flag))
 
     def keep_retry_topic(self, name: str, queues: int, *, order: bool, sys_flag: int) -> TopicConfig:
-        """Create the topic of the retries of a group, or change its `order`. The table is written within a second."""
+        """Create the topic of the retries of a group, or change its `order`. The table is written soon."""
         found = self.table.get(name)
         if found is None:
-            return self._create(TopicConfig(name, queues, queues, order=order, topic_sys_flag=sys_flag))
-        return found if found.order == order else self._create(replace(found, order=order))
+            return self._created(TopicConfig(name, queues, queues, order=order, topic_sys_flag=sys_flag))
+        return found if found.order == order else self._created(replace(found, order=order))
+
+    def save(self, done: Callable[[], object]) -> None:
+        """Call `done` when all topics are on the disk."""
+        self._writer.save(self.table, done)
 
     def _created(self, topic: TopicConfig) -> TopicConfig:
         made = self._create(topic)
-        self.table.persist()
+        self._writer.save(self.table)
         return made
 
     def _create(self, topic: TopicConfig) -> TopicConfig:
