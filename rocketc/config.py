@@ -648,7 +648,11 @@ def _checked_host(said: str, value: Any) -> tuple[str, int]:
 
 
 def store_fields(found: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Return keyword arguments of StoreConfig for the pairs of a broker.conf, and the unknown keys."""
+    """Return keyword arguments of StoreConfig for the pairs of a broker.conf, and the unknown keys.
+
+    >>> store_fields({"maxMessageSize": "65536", "brokerName": "broker-a"})[0]["max_message_size"]
+    65536
+    """
     fields: dict[str, Any] = {}
     unused = []
     host, port = _DEFAULTS["store_host"]
@@ -669,6 +673,11 @@ def store_fields(found: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def typed_property(key: str, default: object, value: str) -> object:
+    """Return the value of a text in a properties file, with the type of the setting's default. Raises ValueError.
+
+    >>> typed_property("maxMessageSize", 4194304, "65536"), typed_property("brokerIP1", None, "10.0.0.1")
+    (65536, '10.0.0.1')
+    """
     if isinstance(default, bool):
         if value.lower() not in ("true", "false"):
             raise ValueError(f"{key} is {value!r}; allowed are true and false")

@@ -2,4 +2,5 @@
 
 Knows: RocketMQ's rules for sending, pulling, offsets, consumers and topics.
 Does not know: how frames are cut and written (remoting), how records are stored (store).
+Others use: `running` (running_broker), `config` (BrokerConfig).
 """

@@ -49,6 +49,10 @@ def registration(topics: Topics, changed: Iterable[TopicConfig] | None = None) -
     """Return the body of REGISTER_BROKER.
 
     changed  only these topics; None: all. A name server keeps the topics that a registration leaves out
+
+    >>> import tempfile
+    >>> registration(Topics(tempfile.mkdtemp()), [])[:40]
+    b'{"filterServerList":[],"topicConfigSeria'
     """
     counter, timestamp = topics.version
     told = dict(topics).values() if changed is None else changed

@@ -139,6 +139,14 @@ async def running_broker(
     path          root folder of the store
     namesrv_port  of the name server that runs inside if config.namesrv_addr is not set; 0: a free one
     Raises OSError for a port in use, ValueError, and the errors of rocketc.open().
+
+    >>> import tempfile
+    >>> async def main():
+    ...     config = BrokerConfig(listen_port=0)
+    ...     async with running_broker(tempfile.mkdtemp(), config, StoreConfig(), namesrv_port=0) as running:
+    ...         return running.address.rpartition(":")[0]
+    >>> asyncio.run(main())
+    '127.0.0.1'
     """
     host = announced_host(config)
     async with contextlib.AsyncExitStack() as stack:

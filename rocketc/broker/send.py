@@ -81,7 +81,11 @@ def refusal(status: PutStatus) -> tuple[int, str | None]:
 
 
 def failed(error: Exception) -> tuple[int, str]:
-    """Return the code and the remark of an answer for an exception of the store."""
+    """Return the code and the remark of an answer for an exception of the store.
+
+    >>> failed(RocketcError("broken"))
+    (<Code.SYSTEM_ERROR: 1>, 'broken')
+    """
     code, _ = refusal(getattr(error, "status", PutStatus.UNKNOWN_ERROR))
     return code, str(error)
 
