@@ -18,7 +18,7 @@ class BrokerConfig:
     """The settings of a broker beside those of its store. Names and defaults are RocketMQ's, in snake_case.
 
     broker_cluster_name, broker_name, broker_id  its place in the cluster; id 0 is the master
-    broker_ip1                    address that clients are told; None: the address that it listens on
+    broker_ip1                    address that clients get; None: the address that it listens on
     listen_port                   0: a free one. The VIP port is the port before the last one: listen_port - 2
     bind_address                  address to listen on
     namesrv_addr                  name servers, separated by `;`
@@ -26,7 +26,7 @@ class BrokerConfig:
     auto_create_subscription_group  a heartbeat or an offset of an unknown group creates it
     cluster_topic_enable, broker_topic_enable  the topics with the names of cluster and broker can be used
     trace_topic_enable, msg_trace_topic_name   the topic of message traces exists
-    region_id, trace_on           what producers and messages are told
+    region_id, trace_on           what producers get in answers, and messages in properties
     long_polling_enable           pulls wait for messages; False: for short_polling_time_mills at most
     slave_read_enable             slow consumers are sent to slaves
     lite_pull_message_enable      LITE_PULL_MESSAGE is allowed

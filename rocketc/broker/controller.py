@@ -179,7 +179,7 @@ class BrokerController:
             return len(first) > 0 and not first.suggest_pulling_from_slave
 
     def _fast_queues(self, topic: TopicConfig) -> int:
-        """Return the number of queues of a topic whose sends need no decision; 0 for other topics."""
+        """Return the number of queues of a topic whose sends the compiled path can take; 0 for other topics."""
         name = topic.topic_name
         is_plain = topic.queue_type == "SimpleCQ" and topic.topic_filter_type == "SINGLE_TAG"
         may_send = self.config.broker_permission & PERM_WRITE or not topic.order
@@ -288,7 +288,7 @@ class BrokerController:
             self.consumers.send_notices()
 
     async def _step(self) -> None:
-        """Do the work of the threads of a store that has none."""
+        """Do the work of the store's threads, if it runs without them."""
         while True:
             while self.store.step():
                 pass

@@ -34,11 +34,11 @@ class HeldPull:
 
 
 class HeldPulls:
-    """The table of held pulls by queue. It is told what changed, and looks at these queues only.
+    """The table of held pulls by queue. It gets the queues that changed, and looks at no others.
 
     wake        answers a pull
     max_offset  returns the queue offset after the last message of a queue
-    Every 5 s all pulls behind the end of their queue are woken, also those whose tags do not match: their consumers
+    Every 5 s it wakes all pulls whose queues have later messages, also those whose tags do not match: their consumers
     then continue at a later offset.
     """
 

@@ -79,7 +79,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def announced_host(config: BrokerConfig) -> str:
-    """Return the address that clients are told: brokerIP1, or the one that the broker listens on.
+    """Return the address that clients get: brokerIP1, or the one that the broker listens on.
 
     Raises ValueError if neither can be announced to other machines.
 
@@ -114,7 +114,7 @@ def _host_of(address: str) -> str:
 
 
 def _own_address() -> str:
-    """Return an address of this machine that others can reach, as far as it is known without sending anything."""
+    """Return an address of this machine that others can reach, if that is known without sending anything."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # documentation address: nothing is sent

@@ -1,4 +1,4 @@
-"""SEND_MESSAGE and its variants, with all rules. The compiled SendPath takes those that need no decision.
+"""SEND_MESSAGE and its variants, with all rules. The compiled SendPath takes the simple ones.
 
 Source: RocketMQ SendMessageProcessor, AbstractSendMessageProcessor, HookUtils.
 """
@@ -86,7 +86,7 @@ def failed(error: Exception) -> tuple[int, str]:
     >>> failed(RocketcError("broken"))
     (<Code.SYSTEM_ERROR: 1>, 'broken')
     """
-    code, _ = refusal(getattr(error, "status", PutStatus.UNKNOWN_ERROR))
+    code, _ = refusal(getattr(error, "status", None) or PutStatus.UNKNOWN_ERROR)
     return code, str(error)
 
 

@@ -57,7 +57,7 @@ class KeepingStore(Protocol):
 class TopicManager:
     """The table of topics of a store, with a broker's rules.
 
-    changed  called with each topic that is created or changed: the name servers are told
+    changed  called with each topic that is created or changed, for the name servers
     writer   writes the table
     """
 

@@ -23,7 +23,7 @@ ctypedef struct Sending:
 cdef class SendPath(FastPath):
     cdef:
         Putting _store
-        TextTable _topics       # topics that need no processor: their number of queues, plus QUEUES_FROM
+        TextTable _topics       # topics that do not need the processor: their number of queues, plus QUEUES_FROM
         TextTable _known_properties
         bytes _added            # properties that the broker adds, in stored form
         size_t _added_size

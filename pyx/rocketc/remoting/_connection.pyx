@@ -31,7 +31,7 @@ cdef class Reply:
     """Answers one request. A second call does nothing."""
 
     def __call__(self, pieces):
-        """Send the bytes of the answer, or a list of buffers; b"" if the request gets no answer."""
+        """Send the bytes of the answer, or a list of buffers; b"" without an answer."""
         cdef ConnectionCore connection = self._connection
         if self._is_answered:
             return
@@ -159,7 +159,7 @@ cdef class ConnectionCore:
         """Answer requests in flight.
 
         count   number of requests
-        pieces  bytes, or a list of buffers; b"" if they get no answer
+        pieces  bytes, or a list of buffers; b"" without an answer
         """
         self.in_flight -= count
         self.write(pieces)

@@ -228,7 +228,7 @@ def test_a_group_that_may_not_broadcast(play):
     play(main)
 
 
-def test_the_vip_port_takes_no_pulls(play):
+def test_the_vip_port_refuses_pulls(play):
     async def main(stage, client):
         vip = stage.client(vip=True)
         assert (await vip.pull()).code == Code.REQUEST_CODE_NOT_SUPPORTED
@@ -265,7 +265,7 @@ def test_a_held_pull_commits_once_and_before_it_is_held(play):
     play(main)
 
 
-def test_a_reset_is_told_once(play):
+def test_a_reset_is_answered_once(play):
     async def main(stage, client):
         await sent(stage, client, 5)
         stage.broker.offsets.reset("audit", "orders", 0, 2)
@@ -348,7 +348,7 @@ def test_a_message_between_the_two_looks_is_not_missed(play):
             while stage.store.step():
                 pass
             stage.store.subscribe().close()
-            stage.broker._changes.changes()  # the change is taken: it wakes nobody
+            stage.broker._changes.changes()  # the change is taken, and wakes no pull
             original(pull)
 
         stage.broker.pulls.held.add = add

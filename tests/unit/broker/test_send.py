@@ -235,7 +235,7 @@ def test_with_sync_flush_answers_wait_for_the_flush(play):
     play(main, store={"flush": "sync"})
 
 
-def test_a_flush_that_takes_too_long_is_told(play):
+def test_a_flush_that_takes_too_long_is_answered(play):
     async def main(stage, client):
         # the store is stepped by a service: stop it, so that nothing is flushed
         for task in list(stage.broker._services._tasks):
@@ -354,7 +354,7 @@ def test_each_status_has_its_code(status):
     assert code == expected.get(status, 1) and remark
 
 
-def test_a_full_disk_is_told(play):
+def test_a_full_disk_is_an_answer(play):
     async def main(stage, client):
         stage.store._set_full(True)
         answer = await client.send()
