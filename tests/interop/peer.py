@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,9 +64,9 @@ def alone(release: str) -> Iterator[Path]:
 
 
 def jars(release: str) -> Path:
-    """The folder with the jars of RocketMQ's message store and its dependencies; filled once."""
+    """The folder with the jars that pom.xml names and their dependencies; filled once for each version of the file."""
     with alone(release) as above:
-        folder = above / "jars"
+        folder = above / f"jars-{zlib.crc32((SOURCES / 'pom.xml').read_bytes()):08x}"
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=above) as part:
                 fetch(release, Path(part))
@@ -97,7 +98,8 @@ def fetch(release: str, part: Path) -> None:
 def class_path(release: str) -> str:
     """The class path: the tests' classes, compiled against the release, and its jars."""
     lib = jars(release)
-    sources = [SOURCES / "Peer.java", SOURCES / "Frames.java", SOURCES / f"release{release[0]}" / "Release.java"]
+    sources = [path for path in SOURCES.glob("*.java") if path.name != "Tables.java"]
+    sources += (SOURCES / f"release{release[0]}").glob("*.java")
     with alone(release) as above:
         classes = above / "classes"
         made = classes / "Peer.class"

@@ -1,0 +1,136 @@
+"""Scenarios that RocketMQ's own clients play, against any cluster, and what came of them at RocketMQ's own broker.
+
+`Clients("5.3.3", folder).run(names, address, threads)` plays scenarios of java/Clients.java against the cluster of a
+name server; `JavaCluster("5.3.3", folder)` is a cluster of RocketMQ's own; `recorded()` reads the outcomes that
+tools/record_interop.py wrote. A scenario's outcome is the same value on every cluster that behaves alike.
+"""
+
+import difflib
+import functools
+import json
+import secrets
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from interop.peer import ENVIRONMENT, OPTIONS, SOURCES, class_path, tool
+
+RECORDED = Path(__file__).parents[1] / "golden" / "interop-5.3.3.jsonl"
+
+# What differs from the recorded outcome at rocketc's broker for a reason: the scenario and the reason. Such a test is
+# expected to fail.
+NOT_YET: dict[str, str] = {}
+
+_JAVA = [
+    *(option for option in OPTIONS if not option.startswith("-Xmx")),
+    *("-Xmx512m", "-Drocketmq.client.logUseSlf4j=true", f"-Dlogback.configurationFile={SOURCES}/logback.xml"),
+    f"-Drmq.logback.configurationFile={SOURCES}/rmq.logback.xml",
+    "-Drocketmq.client.rebalance.minInterval=100",  # a new consumer of 5.x begins 0.1 s after its start, not 1 s
+]
+
+
+class Process:
+    """A Java process that talks in lines of JSON. It ends with its input, or with this process."""
+
+    def __init__(self, release: str, folder: Path, main: str, *arguments: str, options: Iterable[str] = ()) -> None:
+        """release  of RocketMQ; folder  for logs and local offsets; main  the class. Raises peer.Unavailable."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._errors = folder / f"{main}.stderr"
+        command = [tool("java"), *_JAVA, *options, f"-Duser.home={folder}", "-cp", class_path(release), main, *arguments]
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command,
+                env=ENVIRONMENT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                encoding="utf-8",
+            )
+
+    def tell(self, **command: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> Any:
+        """The next answer; EOFError if the process has ended."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.endswith("\n"):
+            raise EOFError(f"Java has gone: {self._errors.read_text(errors='replace')[-2000:]}")
+        return json.loads(line)
+
+    def close(self) -> None:
+        """End the process without a word; idempotent."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+
+class Clients(Process):
+    """RocketMQ's clients of one release."""
+
+    def __init__(self, release: str, folder: Path, options: Iterable[str] = ()) -> None:
+        if release < "5":  # after a refused lock, 4.x waits for these periods of 20 s
+            options = [*options, *(f"-Drocketmq.client.rebalance.{name}Interval=1000" for name in ("wait", "lock"))]
+        super().__init__(release, folder, "Clients", options=options)
+
+    def names(self) -> list[str]:
+        """All scenarios of this release."""
+        self.tell(do="list")
+        names: list[str] = self.hear()
+        return names
+
+    def run(self, names: Iterable[str], name_server: str, threads: int = 8) -> Iterator[tuple[str, float, Any]]:
+        """Play scenarios, so many at a time; yield (name, seconds, outcome) of each as it ends."""
+        names = list(names)
+        prefix = f"i{secrets.token_hex(4)}"
+        self.tell(do="run", names=names, nameServer=name_server, prefix=prefix, threads=threads)
+        for _ in names:
+            answer = self.hear()
+            yield answer["scenario"], answer["millis"] / 1000, answer.get("outcome")
+
+
+class JavaCluster(Process):
+    """RocketMQ's own name server and broker; java/JavaCluster.java lists the settings."""
+
+    name_server: str
+    broker: str
+
+    def __init__(self, release: str, folder: Path, options: Iterable[str] = (), **settings: object) -> None:
+        pairs = [f"{name}={value}" for name, value in settings.items()]
+        super().__init__(release, folder, "JavaCluster", str(folder), *pairs, options=options)
+        try:
+            ready = self.hear()
+        except BaseException:
+            self.close()
+            raise
+        self.name_server, self.broker = ready["nameServer"], ready["broker"]
+
+    def end(self) -> None:
+        """Shut down in good order."""
+        self.tell()
+        self.hear()
+        self.close()
+
+
+@functools.cache
+def recorded() -> dict[str, dict[str, Any]]:
+    """The outcomes at RocketMQ's own broker: by release of the clients, by scenario."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in RECORDED.read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        found.setdefault(entry["client"], {})[entry["scenario"]] = entry["outcome"]
+    return found
+
+
+def difference(expected: Any, outcome: Any) -> str:
+    """The lines that differ, with a little around them; empty if nothing does."""
+    before, after = (
+        json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).splitlines() for value in (expected, outcome)
+    )
+    return "\n".join(difflib.unified_diff(before, after, "RocketMQ", "this broker", lineterm="", n=4))
