@@ -125,6 +125,9 @@ final class Raws {
         beat(context, two, heartbeat(context, "client-two", "group", other, "*", 3));
         told.put("other topic", counts(first, second));
         two.shutdown();
+        for (int i = 0; i < 300 && first.get() == 0; i++) {
+            Thread.sleep(10); // the connection may close a little later
+        }
         told.put("second leaves", counts(first, second));
         return told;
     }
@@ -282,8 +285,22 @@ final class Raws {
         told.put("update, wrong queue", context.told(broker, 15, update, null));
         update.put("queueId", "0");
         update.remove("commitOffset");
-        Map<String, Object> missing = context.told(broker, 15, update, null);
-        told.put("update without offset", missing);
+        told.put("update without offset", context.told(broker, 15, update, null));
+        beat(context, context.connection(), heartbeat(context, "client", "group", topic, "*", 1));
+        told.put("known group without offset", context.told(broker, 15, update, null));
+        update.put("commitOffset", "9");
+        told.put("known group", context.told(broker, 15, update, null));
+        told.put("offset of it", context.offsets(group, topic, 1));
+        update.put("commitOffset", "4");
+        told.put("known group, lower", context.told(broker, 15, update, null));
+        told.put("lower offset of it", context.offsets(group, topic, 1));
+        update.put("queueId", "9");
+        told.put("known group, wrong queue", context.told(broker, 15, update, null));
+        update.remove("queueId");
+        told.put("known group without queue", context.told(broker, 15, update, null));
+        update.put("queueId", "0");
+        update.put("topic", unknown);
+        told.put("known group, unknown topic", context.told(broker, 15, update, null));
         for (int code : new int[] {29, 30, 31, 32}) {
             Map<String, String> fields = new TreeMap<>(Map.of("topic", unknown, "queueId", "0"));
             if (code == 29) {
