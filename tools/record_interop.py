@@ -2,8 +2,9 @@
 
     tools/record_interop.py [--client RELEASE ...] [--check] [--differences] [SCENARIO ...]
 
-Needs Java and Maven. Each line has a release of the clients, a scenario of tests/interop/java/Clients.java and its
-outcome at a broker of 5.3.3. All scenarios run twice; one whose outcomes differ is reported and the file is not written.
+Needs Java, Maven and Go. Each line has a release of the clients, a scenario of tests/interop/java/Clients.java and its
+outcome at a broker of 5.3.3. All scenarios run twice. If outcomes differ, the tool
+prints them and does not write the file.
 --check        compare with the file, write nothing
 --differences  print what a broker of 4.9.7 does differently
 """
@@ -19,13 +20,18 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from interop.peer import RELEASES  # noqa: E402
-from interop.scenarios import RECORDED, Clients, JavaCluster, difference, recorded  # noqa: E402
+from interop.scenarios import GO, RECORDED, Clients, JavaCluster, difference, play_go, recorded  # noqa: E402
 
 
 def play(client: str, broker: str, names: list[str]) -> dict[str, Any]:
     """Play the scenarios, or all of them, on a new cluster; return their outcomes by name."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         cluster = JavaCluster(broker, Path(folder, "cluster"))
+        if client == GO:
+            try:
+                return {"all": play_go(cluster.name_server)}
+            finally:
+                cluster.close()
         clients = Clients(client, Path(folder, "clients"))
         try:
             found = {}
@@ -51,7 +57,7 @@ def compare(title: str, first: dict[str, Any], second: dict[str, Any]) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--client", nargs="+", default=RELEASES)
+    parser.add_argument("--client", nargs="+", default=[*RELEASES, GO])
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--differences", action="store_true")
     parser.add_argument("names", nargs="*", metavar="SCENARIO")

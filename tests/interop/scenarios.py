@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from interop.peer import ENVIRONMENT, OPTIONS, SOURCES, class_path, tool
+from interop.peer import BUILD, ENVIRONMENT, OPTIONS, SOURCES, Unavailable, alone, class_path, tool
 
 RECORDED = Path(__file__).parents[1] / "golden" / "interop-5.3.3.jsonl"
 
@@ -37,7 +37,16 @@ class Process:
         """release  of RocketMQ; folder  for logs and local offsets; main  the class. Raises peer.Unavailable."""
         folder.mkdir(parents=True, exist_ok=True)
         self._errors = folder / f"{main}.stderr"
-        command = [tool("java"), *_JAVA, *options, f"-Duser.home={folder}", "-cp", class_path(release), main, *arguments]
+        command = [
+            tool("java"),
+            *_JAVA,
+            *options,
+            f"-Duser.home={folder}",
+            "-cp",
+            class_path(release),
+            main,
+            *arguments,
+        ]
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 command,
@@ -86,7 +95,7 @@ class Clients(Process):
         return names
 
     def run(self, names: Iterable[str], name_server: str, threads: int = 8) -> Iterator[tuple[str, float, Any]]:
-        """Play scenarios, so many at a time; yield (name, seconds, outcome) of each as it ends."""
+        """Play scenarios, `threads` at a time; yield (name, seconds, outcome) of each as it ends."""
         names = list(names)
         prefix = f"i{secrets.token_hex(4)}"
         self.tell(do="run", names=names, nameServer=name_server, prefix=prefix, threads=threads)
@@ -116,6 +125,22 @@ class JavaCluster(Process):
         self.tell()
         self.hear()
         self.close()
+
+
+GO = "go-2.1.2"  # the release of rocketmq-client-go in go/go.mod
+
+
+def play_go(name_server: str) -> Any:
+    """The outcome of the scenario of RocketMQ's Go client, go/main.go. Raises peer.Unavailable."""
+    program = BUILD / "go" / "interop"
+    with alone("go"):  # `go` downloads the modules once, and builds only what changed
+        command = [tool("go"), "build", "-o", str(program), "."]
+        built = subprocess.run(command, cwd=SOURCES.parent / "go", env=ENVIRONMENT, capture_output=True, text=True)
+        if built.returncode:
+            raise Unavailable(f"the Go client cannot be built: {built.stderr.strip().splitlines()[-1]}")
+    command = [str(program), name_server, f"i{secrets.token_hex(4)}"]
+    played = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=90)
+    return json.loads(played.stdout) if not played.returncode else {"failed": played.stderr[-1000:]}
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """RocketMQ's own clients against rocketc's broker: each scenario ends as it does at RocketMQ's own broker.
 
-`make test` plays the scenarios of clients 5.3.3 in one Java process; the long tests play them with clients 4.9.7 too,
-and against RocketMQ's own cluster, which shows that the recorded outcomes are repeatable.
+`make test` plays the scenarios of clients 5.3.3 in one Java process. The long tests also play those of clients 4.9.7
+and of the Go client. They play all of them against RocketMQ's own cluster too: the recorded outcomes are repeatable.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,8 +17,8 @@ Outcomes = Callable[[str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def broker_under_test() -> str:
-    """The address of a name server that knows one master broker, started for these tests: rocketc's, once there is one."""
-    pytest.skip("rocketc has no broker yet")
+    """The address of a name server that knows one master broker, started for these tests: rocketc's, when it exists."""
+    pytest.skip("the broker of rocketc is not there yet")
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +69,28 @@ def compare(release: str, name: str, found: dict[str, Any]) -> None:
     assert not lines, f"{name}, clients {release}:\n{lines}"
 
 
+def go(name_server: str) -> dict[str, Any]:
+    try:
+        return {"all": scenarios.play_go(name_server)}
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("release", RELEASES)
+def test_go_clients_see_what_rocketmqs_broker_shows(broker_under_test):
+    compare(scenarios.GO, "all", go(broker_under_test))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", [*RELEASES, scenarios.GO])
 def test_rocketmqs_broker_gives_the_recorded_outcomes_again(tmp_path, release):
     try:
         cluster = scenarios.JavaCluster("5.3.3", tmp_path / "cluster")
     except Unavailable as reason:
         pytest.skip(str(reason))
     try:
-        found = play(release, cluster.name_server, tmp_path / "clients")
+        of_go = release == scenarios.GO
+        found = go(cluster.name_server) if of_go else play(release, cluster.name_server, tmp_path / "clients")
     finally:
         cluster.close()
     assert found.keys() == scenarios.recorded()[release].keys()

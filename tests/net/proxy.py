@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 class Rule:
     """What happens to a connection.
 
-    what        "delay": wait `seconds`, then go on; "cut": close both sides; "half": pass on an end of the stream in
+    what        "delay": wait `seconds`, then continue; "cut": close both sides; "half": pass on an end of the stream in
                 this direction, and drop what follows; "reset": end both sides with RST
     to_server   the direction whose bytes are counted
     after       bytes
@@ -46,7 +46,9 @@ class Rule:
 class Proxy:
     """Accepts connections on a free port, and makes one to the target for each."""
 
-    def __init__(self, target: tuple[str, int], host: str = "127.0.0.1", port: int = 0, rules: Sequence[Rule] = ()) -> None:
+    def __init__(
+        self, target: tuple[str, int], host: str = "127.0.0.1", port: int = 0, rules: Sequence[Rule] = ()
+    ) -> None:
         self.target, self.rules = target, list(rules)
         self.pieces: list[Piece] = []
         self._listen, self._count = (host, port), 0
@@ -74,10 +76,11 @@ class Proxy:
             far_reader, far_writer = await asyncio.open_connection(*self.target)
             sides.append(far_writer)
             await asyncio.gather(
-                self._pass(number, True, reader, far_writer, sides), self._pass(number, False, far_reader, writer, sides)
+                self._pass(number, True, reader, far_writer, sides),
+                self._pass(number, False, far_reader, writer, sides),
             )
-        except OSError:
-            pass  # a side has gone, or the target is not there: the other side sees its connection end
+        except (OSError, asyncio.CancelledError):
+            pass  # a side has gone, the target is not there, or the proxy ends: each side sees its connection end
         finally:
             for side in sides:
                 side.close()

@@ -77,7 +77,7 @@ public final class Clients {
             answer.put("outcome", scenarios.get(name).play(context));
         } catch (Throwable e) {
             e.printStackTrace();
-            answer.put("outcome", Map.of("failed", context.text(e.toString())));
+            answer.put("outcome", Map.of("failed", e.getClass().getSimpleName() + ": " + context.text(String.valueOf(e.getMessage()))));
         }
         answer.put("millis", (System.nanoTime() - start) / 1_000_000);
         new Thread(context::close).start(); // some clients end slowly

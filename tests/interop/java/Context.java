@@ -288,10 +288,13 @@ final class Context {
         return made;
     }
 
-    /** A text without the prefix of names, addresses and durations; its beginning, if it is long. */
+    /** A remark or text of an error without the prefix of names, addresses and durations; its beginning, if it is long. */
     String text(String text) {
         if (text == null) {
             return null;
+        }
+        if (text.matches("([a-z]+\\.)*[A-Z]\\w*(Exception|Error)\\b[^.]*(?s:.*)")) {
+            return "an exception of the server"; // its text depends on the language
         }
         String found = text.replace(prefix, "").split("\n")[0].replaceAll("[0-9]+(\\.[0-9]+){3}:[0-9]+", "ADDRESS")
             .replaceAll("cost \\[[0-9]+\\] ?ms", "cost [N]ms").replaceAll("BrokersSent: \\[[^]]*\\]", "BrokersSent: [...]")
@@ -312,7 +315,7 @@ final class Context {
             told.put("code", ((RequestTimeoutException) e).getResponseCode());
             told.put("text", text(((RequestTimeoutException) e).getErrorMessage()));
         } else {
-            told.put("text", text(e.getMessage()));
+            told.put("text", text(String.valueOf(e.getMessage())));
         }
         if (e.getCause() != null) {
             told.put("cause", error(e.getCause()));

@@ -317,13 +317,14 @@ final class Raws {
     private static Object unknownCodes(Context context) throws Exception {
         Map<String, Object> told = new LinkedHashMap<>();
         for (int code : new int[] {9999, 0, -1}) {
-            told.put("broker " + code, context.told(context.broker(), code, Map.of(), null));
-            told.put("name server " + code, context.told(context.nameServer, code, Map.of(), null));
+            told.put("broker " + code, context.attempt(() -> context.told(context.broker(), code, Map.of(), null)));
+            told.put("name server " + code, context.attempt(() -> context.told(context.nameServer, code, Map.of(), null)));
         }
         String broker = context.broker();
         int port = Integer.parseInt(broker.substring(broker.lastIndexOf(':') + 1));
         String vip = broker.substring(0, broker.lastIndexOf(':') + 1) + (port - 2);
-        told.put("pull from the VIP port", context.told(vip, 11, pull(context, context.topic("orders", 1)), null));
+        String topic = context.topic("orders", 1);
+        told.put("pull from the VIP port", context.attempt(() -> context.told(vip, 11, pull(context, topic), null)));
         return told;
     }
 

@@ -74,7 +74,7 @@ final class Sends {
                 @Override
                 public void onException(Throwable e) {
                     synchronized (results) {
-                        errors.add(context.text(e.toString()));
+                        errors.add(e.getClass().getSimpleName());
                     }
                     latch.countDown();
                 }
