@@ -1,10 +1,11 @@
 """Write tests/golden/interop-5.3.3.jsonl: what RocketMQ's clients see at RocketMQ's own broker.
 
-    tools/record_interop.py [--client RELEASE ...] [--check] [--differences] [SCENARIO ...]
+    tools/record_interop.py [--client RELEASE ...] [--against ADDRESS] [--check] [--differences] [SCENARIO ...]
 
 Needs Java, Maven and Go. Each line has a release of the clients, a scenario of tests/interop/java/Clients.java and its
 outcome at a broker of 5.3.3. All scenarios run twice. If outcomes differ, the tool
 prints them and does not write the file.
+--against A    play at the cluster of this name server, print what differs from the file, write nothing
 --check        compare with the file, write nothing
 --differences  print what a broker of 4.9.7 does differently
 """
@@ -27,21 +28,26 @@ def play(client: str, broker: str, names: list[str]) -> dict[str, Any]:
     """Play the scenarios, or all of them, on a new cluster; return their outcomes by name."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         cluster = JavaCluster(broker, Path(folder, "cluster"))
-        if client == GO:
-            try:
-                return {"all": play_go(cluster.name_server)}
-            finally:
-                cluster.close()
-        clients = Clients(client, Path(folder, "clients"))
+        try:
+            return play_at(cluster.name_server, client, names, f"broker {broker}")
+        finally:
+            cluster.close()
+
+
+def play_at(name_server: str, client: str, names: list[str], where: str) -> dict[str, Any]:
+    """Play the scenarios on the cluster of a name server."""
+    if client == GO:
+        return {"all": play_go(name_server)}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        clients = Clients(client, Path(folder))
         try:
             found = {}
-            for name, seconds, outcome in clients.run(names or clients.names(), cluster.name_server):
-                print(f"client {client}, broker {broker}: {name}, {seconds:.1f} s", file=sys.stderr)
+            for name, seconds, outcome in clients.run(names or clients.names(), name_server):
+                print(f"client {client}, {where}: {name}, {seconds:.1f} s", file=sys.stderr)
                 found[name] = outcome
             return dict(sorted(found.items()))
         finally:
             clients.close()
-            cluster.close()
 
 
 def compare(title: str, first: dict[str, Any], second: dict[str, Any]) -> int:
@@ -58,12 +64,17 @@ def compare(title: str, first: dict[str, Any], second: dict[str, Any]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--client", nargs="+", default=[*RELEASES, GO])
+    parser.add_argument("--against", metavar="ADDRESS")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--differences", action="store_true")
     parser.add_argument("names", nargs="*", metavar="SCENARIO")
     options = parser.parse_args()
     lines, bad = [], 0
     for client in options.client:
+        if options.against:
+            found = play_at(options.against, client, options.names, options.against)
+            bad += compare(f"client {client}", {name: recorded()[client].get(name) for name in found}, found)
+            continue
         outcomes = play(client, "5.3.3", options.names)
         if options.differences:
             compare(f"client {client}", outcomes, play(client, "4.9.7", options.names))
