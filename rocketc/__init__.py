@@ -31,6 +31,7 @@ def _html(thing: object) -> str:
 rendering.install(_html)
 
 if TYPE_CHECKING:
+    from rocketc.broker.embedded import Broker
     from rocketc.config import StoreConfig
     from rocketc.derived.queue_change import QueueChange
     from rocketc.errors import (
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 else:
     # A module is loaded when one of its names is first used: `rocketc --help` takes 40 % of the time it took before.
     _HOMES = {
+        "broker.embedded": ["Broker"],
         "config": ["StoreConfig"],
         "derived.queue_change": ["QueueChange"],
         "errors": [
@@ -131,6 +133,7 @@ else:
 __all__ = [
     "COLUMN_NAMES",
     "Batch",
+    "Broker",
     "CleanReport",
     "Cleaned",
     "ClosedError",

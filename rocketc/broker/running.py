@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import errno
@@ -9,8 +10,9 @@ import ipaddress
 import os
 import random
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.controller import BrokerController
@@ -25,6 +27,7 @@ from rocketc.tables.config_manager import Clock, now_ms
 NAMESRV_PORT = 9876
 VIP_DISTANCE = 2
 _ATTEMPTS = 50  # to find two free ports
+_T = TypeVar("_T")
 _EVERY_ADDRESS = ("0.0.0.0", "::", "")
 
 
@@ -177,6 +180,21 @@ async def running_broker(
         stack.push_async_callback(controller.close)
         await controller.start(main, vip)
         yield RunningBroker(controller, join_address(host, port), ";".join(addresses))
+
+
+def run_on_loop(main: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine on a loop of its own, as asyncio.run(): uvloop's if it is installed.
+
+    >>> async def main():
+    ...     return 1
+    >>> run_on_loop(main())
+    1
+    """
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    return uvloop.run(main)
 
 
 def split_port(address: str) -> int:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
+import os
 import signal
 import socket
+import threading
 from typing import Any
 
 import click
 
 from rocketc.cli.arguments import Number
 from rocketc.cli.exit_codes import COULD_NOT, DONE, USAGE
-from rocketc.cli.output import command, note
+from rocketc.cli.output import Out, command, note
 from rocketc.config import StoreConfig
 from rocketc.config_fields import Flush
 from rocketc.errors import RocketcError
@@ -28,6 +32,10 @@ _MOST_PORT = 65535
 @click.option("--namesrv-port", type=Number(0, _MOST_PORT), metavar="N",
               help="Port of the name server inside. Default: 9876; 0: a free one.")  # fmt: skip
 @click.option("--flush", type=click.Choice(["async", "sync"]), help="sync: answer sends when they are on the disk.")
+@click.option("--temporary", is_flag=True, help="Use a store of small files that is removed at the end; without STORE.")
+@click.option("--settings", metavar="JSON", help="Fields of BrokerConfig and StoreConfig, over those of --conf.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line when it serves: name_server, address, store, pid.")
+@click.option("--until-eof", is_flag=True, help="End when stdin ends: with the program that started this one.")
 def broker(
     store: str | None,
     conf: str | None,
@@ -35,13 +43,21 @@ def broker(
     port: int | None,
     namesrv_port: int | None,
     flush: Flush | None,
+    temporary: bool,
+    settings: str | None,
+    as_json: bool,
+    until_eof: bool,
 ) -> int:
     """Run a broker on STORE, and a name server beside it, until Ctrl-C or SIGTERM.
 
     STORE is created if it does not exist. Without --conf and --name-server, only programs on this machine can connect:
     the name server listens on 127.0.0.1:9876, the broker on 127.0.0.1:10911 and 10909.
+
+    A program that starts a broker for its tests uses --temporary --json --until-eof, and 0 for both ports.
     """
     from rocketc.broker.config import BrokerConfig, read_broker_conf
+    from rocketc.broker.running import run_on_loop
+    from rocketc.broker.settings import split_fields, temporary_config, temporary_folder
 
     fields: dict[str, Any] = {}
     store_config = StoreConfig()
@@ -63,17 +79,48 @@ def broker(
         fields.setdefault("bind_address", "0.0.0.0")
     if port is not None:
         fields["listen_port"] = port
-    if flush is not None:
-        store_config = StoreConfig.of(config=store_config, flush=flush)
+    if temporary and store is not None:
+        raise click.UsageError("--temporary makes a store of its own; leave out STORE")
     path = store or store_config.store_path_root_dir
-    if path is None:
+    if path is None and not temporary:
         raise click.UsageError("give the path of the store, or storePathRootDir in the file of --conf")
     try:
-        config = BrokerConfig(**fields)
-    except ValueError as error:
+        of_broker, of_store = split_fields("--settings", _settings(settings))
+        config = BrokerConfig(**{**fields, **of_broker})
+        store_config = StoreConfig.of(config=store_config, flush=flush, **of_store)
+    except (TypeError, ValueError) as error:
+        return _report(error, as_json)
+    with contextlib.ExitStack() as ending:
+        if temporary:
+            path = ending.enter_context(temporary_folder())
+            store_config = temporary_config(store_config, of_store)
+        serving = _serve(str(path), config, store_config, 9876 if namesrv_port is None else namesrv_port,
+                         as_json=as_json, until_eof=until_eof)  # fmt: skip
+        return run_on_loop(serving)
+
+
+def _settings(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"--settings is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError("--settings is not a JSON object")
+    return found
+
+
+def _report(error: Exception, as_json: bool) -> int:
+    """Write why the broker does not serve: a line of text on stderr, or one of JSON on stdout. Return the exit code."""
+    from rocketc.broker.child import error_line
+
+    if as_json:
+        with Out() as out:
+            out.json(error_line(error))
+    elif isinstance(error, OSError) and error.filename and not isinstance(error, RocketcError):
+        note(f"{error.filename}: {error.strerror}")
+    else:
         note(str(error))
-        return USAGE
-    return asyncio_run(_serve(str(path), config, store_config, 9876 if namesrv_port is None else namesrv_port))
+    return USAGE if isinstance(error, ValueError | TypeError) else COULD_NOT
 
 
 def _is_remote(addresses: str | None) -> bool:
@@ -83,34 +130,48 @@ def _is_remote(addresses: str | None) -> bool:
     return not all(map(is_loopback, hosts))
 
 
-async def _serve(path: str, config: Any, store_config: StoreConfig, namesrv_port: int) -> int:
+async def _serve(
+    path: str, config: Any, store_config: StoreConfig, namesrv_port: int, *, as_json: bool, until_eof: bool
+) -> int:
     from rocketc.broker.running import is_loopback, running_broker
 
     log = logging.StreamHandler()
     log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger("rocketc").addHandler(log)
-    logging.getLogger("rocketc").setLevel(logging.INFO)
+    logging.getLogger("rocketc").setLevel(logging.WARNING if as_json else logging.INFO)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, _end, stop, number)
+    if until_eof:
+        threading.Thread(target=_follow_stdin, args=(loop, stop), daemon=True).start()
+    is_serving = False
     try:
         async with running_broker(path, config, store_config, namesrv_port=namesrv_port) as running:
-            note(f"name server {running.name_server}, broker {running.address}, store {path}; Ctrl-C ends it")
+            is_serving = True
+            if as_json:
+                with Out() as out:
+                    place = {"name_server": running.name_server, "address": running.address}
+                    out.json({**place, "store": path, "pid": os.getpid()})
+            else:
+                note(f"name server {running.name_server}, broker {running.address}, store {path}; Ctrl-C ends it")
             if not is_loopback(config.bind_address):
                 note(f"everyone who reaches {config.bind_address} can read and write: neither ACL nor TLS is on")
             await running.controller.run_until(stop)
-            note("the broker ends")
-    except ValueError as error:
-        note(str(error))
-        return USAGE
-    except RocketcError as error:
-        note(str(error))
-        return COULD_NOT
-    except OSError as error:
-        note(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        return COULD_NOT
+            if not as_json:
+                note("the broker ends")
+    except (ValueError, RocketcError, OSError) as error:
+        return _report(error, as_json and not is_serving)
     return DONE
+
+
+def _follow_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Set `stop` when stdin ends. os.read: a thread in sys.stdin.read() would hold a lock at the end of Python."""
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(stop.set)
 
 
 def _end(stop: asyncio.Event, number: signal.Signals) -> None:
@@ -119,14 +180,3 @@ def _end(stop: asyncio.Event, number: signal.Signals) -> None:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
     stop.set()
-
-
-def asyncio_run(main: Any) -> int:
-    """Run a coroutine on uvloop if it is installed, otherwise on asyncio."""
-    try:
-        import uvloop
-    except ImportError:
-        code: int = asyncio.run(main)
-    else:
-        code = uvloop.run(main)
-    return code

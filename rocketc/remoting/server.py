@@ -10,9 +10,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketc.errors import BadRequestError, FrameError
 from rocketc.remoting._connection import FastPath, Reply
@@ -20,6 +18,9 @@ from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Flag
 from rocketc.remoting.connection import Connection, Frame, Limits
 from rocketc.remoting.requests import REQUESTS
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _log = logging.getLogger("rocketc.remoting")
 

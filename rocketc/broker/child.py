@@ -1,0 +1,180 @@
+"""A broker in a process of its own, as Broker(process=True) starts it: `rocketc broker --json --until-eof`."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+import json
+import logging
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import rocketc.errors
+from rocketc.broker.name_servers import split_address
+from rocketc.remoting.channel import Channel
+from rocketc.remoting.codes import Code
+from rocketc.tables.topics import DEFAULT_TOPIC, TopicConfig, Topics
+
+_log = logging.getLogger("rocketc.broker")
+
+SEND_MESSAGE, GET_ROUTEINFO_BY_TOPIC = 10, 105
+END_SECONDS = 10.0  # from SIGTERM to SIGKILL
+_ROUTE_SECONDS = 5.0
+_RETRY_SECONDS = 0.005
+_NO_QUEUE = (1 << 31) - 1
+_HOME = str(Path(rocketc.errors.__file__).parents[1])  # the new interpreter finds this rocketc there
+
+
+def error_line(error: BaseException) -> dict[str, Any]:
+    """Return an error at the start of a broker as members of the line that `--json` prints.
+
+    >>> error_line(FileNotFoundError(2, "No such file", "/nowhere"))
+    {'error': 'FileNotFoundError', 'text': 'No such file', 'errno': 2, 'filename': '/nowhere'}
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        name = None if error.filename is None else str(error.filename)
+        return {"error": type(error).__name__, "text": error.strerror, "errno": error.errno, "filename": name}
+    return {"error": type(error).__name__, "text": str(error)}
+
+
+def error_of(line: Mapping[str, Any]) -> Exception:
+    """Return the exception that error_line() described; one that only its module knows is a RuntimeError.
+
+    >>> error_of({"error": "StoreLockedError", "text": "/data: locked"})
+    StoreLockedError('/data: locked')
+    """
+    text = str(line.get("text"))
+    kind = getattr(rocketc.errors, str(line.get("error")), None)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        kind = {"ValueError": ValueError, "TypeError": TypeError}.get(str(line.get("error")))
+    number = line.get("errno")
+    if isinstance(number, int):
+        made = OSError if kind is None or not issubclass(kind, OSError) else kind
+        return made(number, text, line["filename"]) if line.get("filename") else made(number, text)
+    return RuntimeError(f"the broker did not start: {text}") if kind is None else kind(text)
+
+
+class ChildBroker:
+    """Starts a broker in a new process, and returns when it serves.
+
+    path          of the store; None: a temporary one
+    options       arguments for the command, beside those that this class sets
+    settings      fields of BrokerConfig and StoreConfig
+    Its stderr is that of this process. It ends when this process ends, however that happens: its stdin then ends. Ctrl-C
+    at a terminal does not reach it.
+    Raises the error of the start.
+    """
+
+    store = None
+
+    def __init__(self, path: str | None, options: list[str], settings: Mapping[str, Any]) -> None:
+        self._is_temporary = path is None
+        command = [sys.executable, "-m", "rocketc", "broker", "--json", "--until-eof", *options]
+        command += ["--settings", json.dumps(dict(settings), default=os.fspath)]
+        command += ["--temporary"] if path is None else ["--", path]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_HOME, start_new_session=True
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._stdin = self._process.stdin
+        try:
+            text = self._process.stdout.readline()
+            line = json.loads(text) if text else {}
+            if "error" in line:
+                raise error_of(line)
+            if not text:
+                code = self._process.wait()
+                raise ChildProcessError(f"the process of the broker ended with {code}; stderr says why")
+        except BaseException:
+            self._process.kill()
+            self._release()
+            raise
+        self.name_server: str = line["name_server"]
+        self.address: str = line["address"]
+        self.path: str = line["store"]
+        self.pid: int = line["pid"]
+
+    @property
+    def topics(self) -> Topics:
+        return Topics(self.path)
+
+    def close(self) -> None:
+        """End the process in order; kill it if that takes too long. Raises ChildProcessError if it had failed."""
+        has_failed = self._process.poll() is not None
+        try:
+            if not has_failed:
+                self._process.terminate()
+                try:
+                    self._process.wait(END_SECONDS)
+                except subprocess.TimeoutExpired:
+                    _log.warning("the broker's process %d does not end; it is killed", self.pid)
+        finally:
+            self._process.kill()
+            self._release()
+            if self._is_temporary:
+                shutil.rmtree(self.path, ignore_errors=True)
+        code = self._process.returncode
+        if has_failed or code != 0:
+            raise ChildProcessError(f"the process of the broker ended with {code}; stderr says why")
+
+    def _release(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        self._process.wait()
+
+    def forget(self) -> None:
+        """In a forked child: let go of the pipe whose end ends the broker."""
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, self._stdin.fileno())
+        os.close(null)
+
+    def create_topic(self, name: str, queue_nums: int) -> TopicConfig:
+        main = _create_topic(self.address, self.name_server.partition(";")[0], name, queue_nums)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:  # the caller's thread may run a loop
+            refusal = pool.submit(asyncio.run, main).result()
+        topic = self.topics.get(name)
+        if topic is None:
+            raise ValueError(f"{name}: the broker did not create the topic: {refusal}")
+        return topic
+
+
+async def _create_topic(address: str, name_server: str, name: str, queue_nums: int) -> str | None:
+    """Create a topic without a message, and return when the name server knows it.
+
+    The send to a queue that does not exist is refused after its topic was created.
+    """
+    loop = asyncio.get_running_loop()
+    chance = random.Random()
+    broker, names = (
+        Channel(functools.partial(loop.create_connection, host=host, port=port), chance)
+        for host, port in map(split_address, (address, name_server))
+    )
+    values = {
+        "producerGroup": "rocketc",
+        "topic": name,
+        "defaultTopic": DEFAULT_TOPIC,
+        "defaultTopicQueueNums": queue_nums,
+        "queueId": _NO_QUEUE,
+        "sysFlag": 0,
+        "bornTimestamp": 0,
+        "flag": 0,
+    }
+    deadline = loop.time() + _ROUTE_SECONDS
+    try:
+        answer = await broker.call(SEND_MESSAGE, values, deadline)
+        if answer.code != Code.INVALID_PARAMETER:
+            return answer.remark
+        while (await names.call(GET_ROUTEINFO_BY_TOPIC, {"topic": name}, deadline)).code != Code.SUCCESS:
+            await asyncio.sleep(_RETRY_SECONDS)
+        return answer.remark
+    finally:
+        broker.close()
+        names.close()

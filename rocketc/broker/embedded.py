@@ -1,0 +1,299 @@
+"""rocketc.Broker: a broker and a name server inside a program, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rocketc._arguments import whole_number
+from rocketc.broker.child import ChildBroker
+from rocketc.broker.config import MOST_PORT, BrokerConfig
+from rocketc.broker.running import RunningBroker, run_on_loop, running_broker
+from rocketc.broker.settings import split_fields, temporary_config, temporary_folder
+from rocketc.config import StoreConfig
+from rocketc.config_fields import Flush
+from rocketc.errors import ClosedError, IllegalMessageError
+from rocketc.files.paths import StrPath
+from rocketc.files.remote import refuse_urls
+from rocketc.store._store import MessageStore
+from rocketc.store.futures import close_in_thread
+from rocketc.tables.topics import TopicConfig, topic_name_error
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_OTHERS = ("path", "port", "namesrv_port", "flush", "process")
+_MOST_QUEUES = (1 << 31) - 1
+_open: set[Broker] = set()  # those that serve: a broker serves until close(), or until this process ends
+
+
+class Broker:
+    """A broker and a name server in this program: real clients, of any language, send to it and consume from it.
+
+        with rocketc.Broker() as broker:
+            broker.topics.create("orders")
+            ...                             # clients connect to broker.name_server
+
+    It is a context manager, also with `async with`. start() and close() do the same. All threads may use it.
+
+    path          root folder of a store, which is kept; None: a temporary store of small files, removed at the end
+    port          of the broker, on 127.0.0.1; 0: a free one
+    namesrv_port  of the name server; 0: a free one. There is none if namesrv_addr is given
+    flush         "async" (default): a send is answered when the message is in the log; "sync": when it is on the disk
+    process       False: the broker runs on a thread of this process, and `store` is its open store. True: it runs in
+                  a process of its own, which ends with this one
+    fields        fields of BrokerConfig, such as broker_name, and of StoreConfig, such as max_message_size
+    A forked child cannot use the broker of its parent.
+    Raises TypeError for an unknown keyword and ValueError for a wrong value; start() raises the errors of rocketc.open(),
+    and OSError for a port that is in use.
+
+    >>> import rocketc
+    >>> with rocketc.Broker() as broker:
+    ...     _ = broker.topics.create("orders")
+    ...     _ = broker.store.put("orders", b"hello")
+    ...     broker.topics["orders"].write_queue_nums
+    4
+    """
+
+    def __init__(
+        self,
+        path: StrPath | None = None,
+        *,
+        port: int = 0,
+        namesrv_port: int = 0,
+        flush: Flush | None = None,
+        process: bool = False,
+        **fields: Any,
+    ) -> None:
+        of_broker, of_store = split_fields("Broker()", fields, _OTHERS)
+        port = whole_number("port", port, 0, MOST_PORT)
+        self._config = BrokerConfig(listen_port=port, **of_broker)
+        self._store_config = StoreConfig.of(flush=flush, **of_store)
+        self._namesrv_port = whole_number("namesrv_port", namesrv_port, 0, MOST_PORT)
+        if path is None:
+            self._root = None
+            self._store_config = temporary_config(self._store_config, of_store)
+        else:
+            refuse_urls([os.fspath(path)], "Broker()")
+            self._root = os.path.abspath(os.fspath(path))
+        self._flush, self._fields = flush, fields
+        self._is_child = process
+        self._engine: _InThread | ChildBroker | None = None
+        self._changing = threading.RLock()
+        self._pid = os.getpid()
+
+    def start(self) -> None:
+        """Start the broker, and return when it serves; nothing happens if it does already."""
+        with self._changing:
+            if self._engine is not None:
+                self._running()  # raises in a forked child
+                return
+            self._pid = os.getpid()
+            if self._is_child:
+                options = ["--port", str(self._config.listen_port), "--namesrv-port", str(self._namesrv_port)]
+                options += ["--flush", self._flush] if self._flush else []
+                self._engine = ChildBroker(self._root, options, self._fields)
+            else:
+                self._engine = _InThread(self._root, self._config, self._store_config, self._namesrv_port)
+            _open.add(self)
+
+    def close(self) -> None:
+        """End the broker in order. A second call does nothing, and so does a call in a forked child.
+
+        Raises the error that ended the broker, if one did.
+        """
+        if self._pid != os.getpid():
+            return
+        with self._changing:
+            if self._engine is None:
+                return
+            try:
+                self._engine.close()
+            except Exception:  # not Ctrl-C: then it is still open, and ends at the latest with this process
+                self._forget()
+                raise
+            self._forget()
+
+    def _forget(self) -> None:
+        self._engine = None
+        _open.discard(self)
+
+    def _running(self) -> _InThread | ChildBroker:
+        engine = self._engine
+        if engine is None:
+            raise ClosedError("the broker is not started, or it is closed")
+        if self._pid != os.getpid():
+            raise ClosedError(f"the broker belongs to process {self._pid}, from which this one was forked")
+        return engine
+
+    @property
+    def name_server(self) -> str:
+        """Address of the name server, "host:port": what clients are given."""
+        return self._running().name_server
+
+    @property
+    def address(self) -> str:
+        """Address of the broker, "host:port"."""
+        return self._running().address
+
+    @property
+    def path(self) -> str:
+        """Root folder of the store."""
+        return self._running().path
+
+    @property
+    def store(self) -> MessageStore:
+        """The open MessageStore. With process=True there is none: another process has it open."""
+        store = self._running().store
+        if store is None:
+            raise AttributeError("store: the broker runs in another process; use Broker() without process=True")
+        return store
+
+    @property
+    def topics(self) -> BrokerTopics:
+        """The topics: a mapping of TopicConfig by name, with create()."""
+        return BrokerTopics(self._running)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with contextlib.suppress(*((Exception,) if kind is not None else ())):
+            self.close()
+
+    async def __aenter__(self) -> Self:
+        starting = asyncio.get_running_loop().run_in_executor(None, self.start)
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await asyncio.wait([starting])
+            if starting.exception() is None:
+                await close_in_thread(self.close)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(*((Exception,) if kind is not None else ())):
+            await close_in_thread(self.close)
+
+    def __repr__(self) -> str:
+        engine = self._engine
+        if engine is None or self._pid != os.getpid():
+            return "<rocketc.Broker, closed>"
+        return f"<rocketc.Broker {engine.address}, name server {engine.name_server}, store {engine.path}>"
+
+
+class BrokerTopics(Mapping[str, TopicConfig]):
+    """The topics of a broker, by name."""
+
+    def __init__(self, running: Callable[[], _InThread | ChildBroker]) -> None:
+        self._running = running
+
+    def __getitem__(self, name: str) -> TopicConfig:
+        return self._running().topics[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict(self._running().topics))
+
+    def __len__(self) -> int:
+        return len(self._running().topics)
+
+    def create(self, name: str, queue_nums: int = 4) -> TopicConfig:
+        """Return a topic; create it if it does not exist. When this returns, clients find its queues.
+
+        queue_nums  of a new topic. With process=True, default_topic_queue_nums is the most, 8 if it is not set, and
+                    auto_create_topic_enable must be True
+        Raises IllegalMessageError for a name that RocketMQ does not allow.
+        """
+        if wrong := topic_name_error(name):
+            raise IllegalMessageError(f"{name!r}: {wrong}")
+        return self._running().create_topic(name, whole_number("queue_nums", queue_nums, 1, _MOST_QUEUES))
+
+    def __repr__(self) -> str:
+        return f"<topics {sorted(self)}>"
+
+
+class _InThread:
+    """A broker on a thread with an event loop; the constructor returns when it serves, or raises why it does not."""
+
+    def __init__(self, root: str | None, config: BrokerConfig, store_config: StoreConfig, namesrv_port: int) -> None:
+        self._settings = (config, store_config, namesrv_port)
+        self._ready: concurrent.futures.Future[RunningBroker] = concurrent.futures.Future()
+        self._failure: BaseException | None = None
+        self._folder = temporary_folder() if root is None else contextlib.nullcontext(root)
+        self._thread = threading.Thread(target=self._run, name="rocketc-broker", daemon=True)
+        self._thread.start()
+        try:
+            running = self._ready.result()
+        except BaseException:  # of the start, or Ctrl-C
+            concurrent.futures.wait([self._ready])
+            if self._ready.exception() is None:
+                self.close()
+            self._thread.join()
+            raise
+        self._controller = running.controller
+        self.store, self.topics = running.controller.store, running.controller.topics.table
+        self.name_server, self.address = running.name_server, running.address
+
+    def _run(self) -> None:
+        try:
+            with self._folder as self.path:
+                run_on_loop(self._serve())
+        except BaseException as error:
+            if self._ready.done():
+                self._failure = error
+            else:
+                self._ready.set_exception(error)
+
+    async def _serve(self) -> None:
+        config, store_config, namesrv_port = self._settings
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with running_broker(self.path, config, store_config, namesrv_port=namesrv_port) as running:
+            self._ready.set_result(running)
+            await running.controller.run_until(self._stop)
+
+    def close(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the broker has failed
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def forget(self) -> None:
+        """In a forked child there is no thread, and nothing to let go of."""
+
+    def create_topic(self, name: str, queue_nums: int) -> TopicConfig:
+        return asyncio.run_coroutine_threadsafe(self._create_topic(name, queue_nums), self._loop).result()
+
+    async def _create_topic(self, name: str, queue_nums: int) -> TopicConfig:
+        topic = self._controller.topics.create_if_missing(name, queue_nums)
+        await self._controller.name_servers.register()
+        return topic
+
+
+def _forked() -> None:
+    for broker in _open:
+        if broker._engine is not None:
+            broker._engine.forget()
+    _open.clear()
+
+
+def _close_all() -> None:
+    for broker in list(_open):
+        with contextlib.suppress(Exception):
+            broker.close()
+
+
+os.register_at_fork(after_in_child=_forked)
+atexit.register(_close_all)

@@ -1,0 +1,92 @@
+"""The settings of a broker as keywords: which fields there are, and which of them a temporary store has."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rocketc.broker.config import BrokerConfig
+from rocketc.config import StoreConfig, refuse_unknown
+
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(BrokerConfig)}
+_ELSEWHERE = {"listen_port": "port", "store_path_root_dir": "path", "store_host": "port and broker_ip1"}
+
+# A temporary store: small files, and it accepts messages on a disk that is nearly full.
+TEMPORARY: dict[str, Any] = {
+    "mapped_file_size_commit_log": 16 << 20,
+    "mapped_file_size_consume_queue": 100_000,
+    "mapper_file_size_batch_consume_queue": 230_000,
+    "max_hash_slot_num": 10_000,
+    "max_index_num": 40_000,
+    "disk_space_warning_level_ratio": 99,
+}
+
+
+def split_fields(
+    function: str, fields: Mapping[str, Any], others: Iterable[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of BrokerConfig and those of StoreConfig.
+
+    function  that takes them as keywords, for messages
+    others    its other keywords
+    Raises TypeError for a name that neither has, ValueError for a value that a field of BrokerConfig does not allow.
+
+    >>> split_fields("Broker()", {"broker_name": "broker-b", "max_message_size": "1MiB"})
+    ({'broker_name': 'broker-b'}, {'max_message_size': '1MiB'})
+    >>> split_fields("Broker()", {"broker_nme": "broker-b"})
+    Traceback (most recent call last):
+    TypeError: Broker(): unknown keyword broker_nme; did you mean broker_name?
+    """
+    for name, instead in _ELSEWHERE.items():
+        if name in fields:
+            raise TypeError(f"{function}: {name} is not a keyword; use {instead}")
+    refuse_unknown(function, fields, (*others, *_DEFAULTS))
+    of_broker = {name: _checked(name, value) for name, value in fields.items() if name in _DEFAULTS}
+    return of_broker, {name: value for name, value in fields.items() if name not in _DEFAULTS}
+
+
+def _checked(name: str, value: Any) -> Any:
+    default = _DEFAULTS[name]
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is {value!r}; allowed are True and False")
+    elif isinstance(default, int):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"{name} is {value!r}, which is not a whole number")
+    elif not isinstance(value, str) and (value is not None or default is not None):
+        raise ValueError(f"{name} is {value!r}; it must be text")
+    return value
+
+
+def temporary_config(config: StoreConfig, given: Iterable[str] = ()) -> StoreConfig:
+    """Return the settings with those of a temporary store, except for the fields that are given.
+
+    >>> temporary_config(StoreConfig()).mapped_file_size_commit_log
+    16777216
+    >>> temporary_config(StoreConfig(max_index_num=100), ["max_index_num"]).max_index_num
+    100
+    """
+    kept = set(given)
+    return config.replace(**{name: value for name, value in TEMPORARY.items() if name not in kept})
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[str]:
+    """Make a folder, and remove it with everything in it at the end.
+
+    >>> import os
+    >>> with temporary_folder() as path:
+    ...     os.path.isdir(path)
+    True
+    >>> os.path.exists(path)
+    False
+    """
+    path = tempfile.mkdtemp(prefix="rocketc-broker-")
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
