@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import rocketc.errors
@@ -29,7 +28,7 @@ END_SECONDS = 10.0  # from SIGTERM to SIGKILL
 _ROUTE_SECONDS = 5.0
 _RETRY_SECONDS = 0.005
 _NO_QUEUE = (1 << 31) - 1
-_HOME = str(Path(rocketc.errors.__file__).parents[1])  # the new interpreter finds this rocketc there
+_HOME = os.path.dirname(os.path.dirname(os.path.abspath(rocketc.errors.__file__)))  # the new interpreter finds this rocketc there
 
 
 def error_line(error: BaseException) -> dict[str, Any]:

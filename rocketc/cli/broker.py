@@ -14,22 +14,21 @@ from typing import Any
 
 import click
 
-from rocketc.cli.arguments import Number
 from rocketc.cli.exit_codes import COULD_NOT, DONE, USAGE
 from rocketc.cli.output import Out, command, note
 from rocketc.config import StoreConfig
 from rocketc.config_fields import Flush
 from rocketc.errors import RocketcError
 
-_MOST_PORT = 65535
+_PORT = click.IntRange(0, 65535)  # rocketc.cli.arguments would load much that a broker does not need
 
 
 @command("rocketc broker /data/store", "rocketc broker -c broker.conf --name-server 10.0.0.5:9876")
 @click.argument("store", required=False, type=click.Path())
 @click.option("-c", "--conf", type=click.Path(), metavar="FILE", help="RocketMQ's broker.conf.")
 @click.option("-n", "--name-server", metavar="ADDRESSES", help="Register with these name servers, separated by `;`.")
-@click.option("--port", type=Number(0, _MOST_PORT), metavar="N", help="Port to listen on; 0: a free one.")
-@click.option("--namesrv-port", type=Number(0, _MOST_PORT), metavar="N",
+@click.option("--port", type=_PORT, metavar="N", help="Port to listen on; 0: a free one.")
+@click.option("--namesrv-port", type=_PORT, metavar="N",
               help="Port of the name server inside. Default: 9876; 0: a free one.")  # fmt: skip
 @click.option("--flush", type=click.Choice(["async", "sync"]), help="sync: answer sends when they are on the disk.")
 @click.option("--temporary", is_flag=True, help="Use a store of small files that is removed at the end; without STORE.")
