@@ -85,16 +85,14 @@ class ChildBroker:
         self._stdin = self._process.stdin
         try:
             text = self._process.stdout.readline()
-            line = json.loads(text) if text else {}
-            if "error" in line:
-                raise error_of(line)
-            if not text:
-                code = self._process.wait()
-                raise ChildProcessError(f"the process of the broker ended with {code}; stderr says why")
-        except BaseException:
-            self._process.kill()
-            self._release()
+        except BaseException:  # Ctrl-C
+            self._end()
             raise
+        line = json.loads(text) if text else {}
+        if "error" in line or not text:
+            self._stdin.close()
+            self._end(END_SECONDS)  # it removes its folder
+            raise error_of(line) if text else self._failed()
         self.name_server: str = line["name_server"]
         self.address: str = line["address"]
         self.path: str = line["store"]
@@ -107,27 +105,31 @@ class ChildBroker:
     def close(self) -> None:
         """End the process in order; kill it if that takes too long. Raises ChildProcessError if it had failed."""
         has_failed = self._process.poll() is not None
+        self._process.terminate()
         try:
-            if not has_failed:
-                self._process.terminate()
-                try:
-                    self._process.wait(END_SECONDS)
-                except subprocess.TimeoutExpired:
-                    _log.warning("the broker's process %d does not end; it is killed", self.pid)
+            self._end(END_SECONDS)
+        finally:
+            if self._is_temporary:  # a process that was killed has not removed it
+                shutil.rmtree(self.path, ignore_errors=True)
+        if has_failed or self._process.returncode != 0:
+            raise self._failed()
+
+    def _end(self, seconds: float = 0.0) -> None:
+        """Wait for the end of the process for some seconds, then kill it; close the pipes."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            if seconds:
+                _log.warning("the broker's process %d does not end; it is killed", self._process.pid)
         finally:
             self._process.kill()
-            self._release()
-            if self._is_temporary:
-                shutil.rmtree(self.path, ignore_errors=True)
-        code = self._process.returncode
-        if has_failed or code != 0:
-            raise ChildProcessError(f"the process of the broker ended with {code}; stderr says why")
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                assert pipe is not None
+                pipe.close()
 
-    def _release(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-        self._process.wait()
+    def _failed(self) -> ChildProcessError:
+        return ChildProcessError(f"the process of the broker ended with {self._process.returncode}; stderr says why")
 
     def forget(self) -> None:
         """In a forked child: let go of the pipe whose end ends the broker."""

@@ -1,0 +1,464 @@
+"""rocketc.Broker: it starts and ends in both modes, and leaves nothing behind."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+import rocketc
+from rocketc.broker.child import error_line, error_of
+from rocketc.remoting._frames import FrameDecoder
+from rocketc.remoting.codes import Code
+from rocketc.remoting.command import Command
+from rocketc.remoting.requests import REQUESTS
+
+HEARTBEAT, SEND, PULL, ROUTE = 34, 10, 11, 105
+BOTH = pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
+
+
+def ask(address, code, values, body=b""):
+    """Send one request, and return its answer."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(Command(code, REQUESTS[code].encode(values), body, 1).encode())
+        decoder = FrameDecoder()
+        while True:
+            for frame in decoder.receive(connection.recv(1 << 16)):
+                return Command.decode(*frame)
+
+
+def send(broker, topic, body):
+    values = {
+        **{"producerGroup": "g", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4},
+        **{"queueId": 0, "sysFlag": 0, "bornTimestamp": 0, "flag": 0},
+    }
+    return ask(broker.address, SEND, values, body).code
+
+
+def pull(broker, topic, offset=0):
+    return ask(
+        broker.address,
+        PULL,
+        {
+            **{"consumerGroup": "g", "topic": topic, "queueId": 0, "queueOffset": offset, "maxMsgNums": 32},
+            **{"sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0},
+        },
+    )
+
+
+def has_route(broker, topic):
+    return ask(broker.name_server, ROUTE, {"topic": topic}).code == Code.SUCCESS
+
+
+def in_use():
+    """The threads, descriptors and child processes of this process."""
+    mine = psutil.Process()
+    return set(threading.enumerate()), mine.num_fds(), {child.pid for child in mine.children()}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def first():
+    """The first loop of uvloop opens a pipe for the whole process."""
+    with rocketc.Broker():
+        pass
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    """The folder of temporary stores. Afterwards it is empty, and no thread, descriptor or child process is left."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    before = in_use()
+    yield folder
+    assert in_use() == before
+    assert list(folder.iterdir()) == []
+
+
+def python(code, **options):
+    """Start a Python that runs code; stdout is a pipe."""
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, **options)
+
+
+# life
+
+
+@BOTH
+def test_it_serves_and_leaves_nothing(folder, process):
+    with rocketc.Broker(process=process) as broker:
+        assert broker.path.startswith(str(folder))
+        broker.topics.create("orders")
+        assert has_route(broker, "orders")
+        assert send(broker, "orders", b"hello") == Code.SUCCESS
+        assert b"hello" in pull(broker, "orders").body
+        if process:
+            with pytest.raises(AttributeError, match="runs in another process; use Broker"):
+                _ = broker.store
+        assert repr(broker) == (
+            f"<rocketc.Broker {broker.address}, name server {broker.name_server}, store {broker.path}>"
+        )
+    assert repr(broker) == "<rocketc.Broker, closed>"
+
+
+@BOTH
+def test_a_store_is_kept(tmp_path, process):
+    broker = rocketc.Broker(tmp_path / "store", process=process, flush="sync")
+    for body in (b"one", b"two"):  # started again, it continues
+        broker.start()
+        broker.start()  # nothing happens
+        assert broker.path == str(tmp_path / "store")
+        assert send(broker, "orders", body) == Code.SUCCESS
+        broker.close()
+        broker.close()
+    assert [message.body for message in rocketc.scan(tmp_path / "store")] == [b"one", b"two"]
+
+
+def test_a_put_reaches_a_pull():
+    with rocketc.Broker() as broker:
+        broker.topics.create("orders")
+        broker.store.put("orders", b"from the store", queue_id=0)
+        assert b"from the store" in pull(broker, "orders").body
+
+
+@BOTH
+def test_fields_reach_broker_and_store(process):
+    with rocketc.Broker(process=process, broker_name="broker-z", max_message_size="1KiB") as broker:
+        assert b"broker-z" in ask(broker.name_server, ROUTE, {"topic": "TBW102"}).body
+        assert send(broker, "orders", bytes(1025)) == Code.MESSAGE_ILLEGAL
+
+
+@BOTH
+def test_outside_of_its_life_it_is_closed(process):
+    broker = rocketc.Broker(process=process)
+    for name in ("name_server", "address", "path", "store"):
+        with pytest.raises(rocketc.ClosedError, match="is not started"):
+            getattr(broker, name)
+    with pytest.raises(rocketc.ClosedError, match="is not started"):
+        broker.topics.create("orders")
+    broker.close()
+
+
+def test_two_at_once():
+    with rocketc.Broker() as one, rocketc.Broker() as two:
+        one.topics.create("orders")
+        assert "orders" not in two.topics
+        assert len({one.address, two.address, one.name_server, two.name_server}) == 4
+
+
+def test_the_error_of_the_block_is_raised():
+    with pytest.raises(KeyError, match="mine"), rocketc.Broker():
+        raise KeyError("mine")
+
+
+def test_a_failure_while_it_serves_is_raised_at_the_end():
+    async def fail():
+        raise ArithmeticError("broken")
+
+    async def start(services):
+        services.start("a service", fail())
+
+    broker = rocketc.Broker()
+    broker.start()
+    engine = broker._engine
+    asyncio.run_coroutine_threadsafe(start(engine._controller._services), engine._loop).result()
+    with pytest.raises(ArithmeticError, match="broken"):
+        broker.close()
+    broker.close()
+
+
+def test_a_killed_process_is_reported_at_the_end():
+    broker = rocketc.Broker(process=True)
+    broker.start()
+    os.kill(broker._engine.pid, signal.SIGKILL)
+    broker._engine._process.wait()
+    with pytest.raises(ChildProcessError, match="ended with -9; stderr says why"):
+        broker.close()
+
+
+def test_a_process_that_does_not_end_is_killed(monkeypatch, caplog):
+    monkeypatch.setattr("rocketc.broker.child.END_SECONDS", 0.05)
+    broker = rocketc.Broker(process=True)
+    broker.start()
+    os.kill(broker._engine.pid, signal.SIGSTOP)
+    with pytest.raises(ChildProcessError, match="ended with -9"):
+        broker.close()
+    assert "does not end; it is killed" in caplog.text
+
+
+# topics
+
+
+@BOTH
+def test_topics(process):
+    with rocketc.Broker(process=process) as broker:
+        made = broker.topics.create("orders", queue_nums=2)
+        assert (made.topic_name, made.read_queue_nums, made.write_queue_nums, made.perm) == ("orders", 2, 2, 6)
+        assert broker.topics["orders"] == made == broker.topics.create("orders", queue_nums=7)  # it exists
+        assert {"orders", "TBW102"} <= set(broker.topics)
+        assert len(broker.topics) == len(list(broker.topics))
+        assert "'orders'" in repr(broker.topics)
+        assert has_route(broker, "orders")
+        assert pull(broker, "orders").code != Code.SUCCESS  # there is no message
+        with pytest.raises(KeyError):
+            broker.topics["bills"]
+        with pytest.raises(rocketc.IllegalMessageError, match="'new orders': a topic name may only have"):
+            broker.topics.create("new orders")
+        with pytest.raises(ValueError, match="queue_nums"):
+            broker.topics.create("bills", queue_nums=0)
+
+
+def test_a_process_without_automatic_topics_creates_none():
+    with (
+        rocketc.Broker(process=True, auto_create_topic_enable=False) as broker,
+        pytest.raises(ValueError, match="orders: the broker did not create the topic: topic.*not exist"),
+    ):
+        broker.topics.create("orders")
+
+
+# errors
+
+
+@BOTH
+def test_the_path_is_a_file(tmp_path, process):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(rocketc.StoreIOError, match="this is a file") as caught:
+        rocketc.Broker(tmp_path / "file", process=process).start()
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOTDIR, str(tmp_path / "file"))
+
+
+@BOTH
+def test_the_store_is_locked(tmp_path, process):
+    with (
+        rocketc.open(tmp_path / "store", mapped_file_size_commit_log=1 << 16),
+        pytest.raises(rocketc.StoreLockedError, match="is open for writing already"),
+    ):
+        rocketc.Broker(tmp_path / "store", process=process).start()
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["port", "namesrv_port"])
+def test_a_port_is_in_use(process, name):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError) as caught:
+            rocketc.Broker(process=process, **{name: port}).start()
+        assert (caught.value.errno, caught.value.filename) == (errno.EADDRINUSE, f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "says"),
+    [
+        ({"prt": 1}, TypeError, r"Broker\(\): unknown keyword prt; did you mean port\?"),
+        ({"broker_nme": "b"}, TypeError, r"unknown keyword broker_nme; did you mean broker_name\?"),
+        ({"max_mesage_size": 1}, TypeError, r"unknown keyword max_mesage_size; did you mean max_message_size\?"),
+        ({"listen_port": 1}, TypeError, "listen_port is not a keyword; use port"),
+        ({"store_path_root_dir": "/"}, TypeError, "store_path_root_dir is not a keyword; use path"),
+        ({"store_host": ("::1", 1)}, TypeError, "store_host is not a keyword; use port and broker_ip1"),
+        ({"flush": "sync", "flush_disk_type": "SYNC_FLUSH"}, TypeError, "set the same field"),
+        ({"port": 65536}, ValueError, "port"),
+        ({"port": 1}, ValueError, "3 is the smallest one"),
+        ({"namesrv_port": -1}, ValueError, "namesrv_port"),
+        ({"port": "http"}, TypeError, "port"),
+        ({"flush": "never"}, ValueError, "flush is 'never'; allowed are async, sync"),
+        ({"max_message_size": "big"}, ValueError, "max_message_size: 'big' is not a number of bytes"),
+        ({"trace_on": "yes"}, ValueError, "trace_on is 'yes'; allowed are True and False"),
+        ({"broker_id": True}, ValueError, "broker_id is True, which is not a whole number"),
+        ({"broker_name": None}, ValueError, "broker_name is None; it must be text"),
+        ({"broker_ip1": 5}, ValueError, "broker_ip1 is 5; it must be text"),
+        ({"path": "s3://bucket/store"}, rocketc.StoreIOError, "it is a URL"),
+    ],
+)
+@BOTH
+def test_wrong_arguments(process, fields, error, says):
+    with pytest.raises(error, match=says):
+        rocketc.Broker(process=process, **fields)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("wrong"),
+        TypeError("wrong"),
+        OSError(errno.EADDRINUSE, "in use", "127.0.0.1:1"),
+        OSError(errno.EMFILE, "too many"),
+        rocketc.StoreLockedError("locked"),
+        rocketc.StoreIOError(errno.ENOTDIR, "a file", "/file"),
+    ],
+    ids=repr,
+)
+def test_an_error_of_the_process_is_the_same_here(error):
+    made = error_of(error_line(error))
+    assert (type(made), made.args, str(made)) == (type(error), error.args, str(error))
+
+
+@pytest.mark.parametrize("name", ["ZeroDivisionError", "os", "annotations", None])
+def test_an_unknown_error_of_the_process(name):
+    assert repr(error_of({"error": name, "text": "x"})) == "RuntimeError('the broker did not start: x')"
+
+
+def test_a_process_that_ends_at_once(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(ChildProcessError, match="ended with 1; stderr says why"):
+        rocketc.Broker(process=True).start()
+
+
+# asyncio
+
+
+@BOTH
+def test_beside_a_loop_of_the_program(process):
+    async def main():
+        async with rocketc.Broker(process=process) as broker:
+            ticks = asyncio.ensure_future(tick())
+            broker.topics.create("orders")
+            assert await asyncio.to_thread(send, broker, "orders", b"hello") == Code.SUCCESS
+            await ticks
+            return broker
+
+    async def tick():
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    broker = asyncio.run(main())
+    with pytest.raises(rocketc.ClosedError):
+        _ = broker.address
+
+
+@BOTH
+def test_a_start_that_is_canceled(process):
+    async def main():
+        entering = asyncio.ensure_future(rocketc.Broker(process=process).__aenter__())
+        await asyncio.sleep(0)
+        entering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+
+    asyncio.run(main())
+
+
+def test_the_errors_of_an_async_block(tmp_path):
+    async def fail_inside():
+        async with rocketc.Broker():
+            raise KeyError("mine")
+
+    async def fail_at_start():
+        (tmp_path / "file").write_text("")
+        async with rocketc.Broker(tmp_path / "file"):
+            raise AssertionError
+
+    with pytest.raises(KeyError, match="mine"):
+        asyncio.run(fail_inside())
+    with pytest.raises(rocketc.StoreIOError):
+        asyncio.run(fail_at_start())
+
+
+def test_without_uvloop(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with rocketc.Broker() as broker:
+        assert send(broker, "orders", b"hello") == Code.SUCCESS
+
+
+# the end of the program
+
+
+def test_a_program_that_forgets_to_close(folder):
+    with python("""
+        import rocketc
+        for process in (False, True):
+            broker = rocketc.Broker(process=process)
+            broker.start()
+        print(broker._engine.pid)
+    """) as program:
+        child = int(program.stdout.readline())
+        assert program.wait(20) == 0
+    assert not psutil.pid_exists(child)
+
+
+def test_the_process_ends_with_a_killed_program(folder):
+    with python("""
+        import rocketc, time
+        with rocketc.Broker(process=True) as broker:
+            print(broker._engine.pid, flush=True)
+            time.sleep(60)
+    """) as program:
+        child = psutil.Process(int(program.stdout.readline()))
+        assert len(list(folder.iterdir())) == 1
+        program.kill()
+        gone(child)
+
+
+def gone(process):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.wait(20)
+
+
+def test_ctrl_c(folder):
+    """Ctrl-C at a terminal reaches all processes of its group."""
+    with python(
+        """
+        import rocketc, time
+        try:
+            with rocketc.Broker() as one, rocketc.Broker(process=True) as two:
+                print(two._engine.pid, flush=True)
+                time.sleep(60)
+        except KeyboardInterrupt:
+            print("closed", flush=True)
+        """,
+        start_new_session=True,
+    ) as program:
+        child = int(program.stdout.readline())
+        os.killpg(program.pid, signal.SIGINT)
+        assert program.communicate(timeout=20)[0] == "closed\n"
+        assert program.returncode == 0
+    assert not psutil.pid_exists(child)
+
+
+@BOTH
+def test_a_forked_child_cannot_use_it(process):
+    with rocketc.Broker(process=process) as broker:
+        broker.topics.create("orders")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                broker.close()  # nothing happens
+                for use in (lambda: broker.address, lambda: broker.topics.create("bills"), broker.start):
+                    with pytest.raises(rocketc.ClosedError, match="from which this one was forked"):
+                        use()
+                assert repr(broker) == "<rocketc.Broker, closed>"
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert send(broker, "orders", b"hello") == Code.SUCCESS
+        assert "bills" not in broker.topics
+
+
+def test_a_forked_child_does_not_keep_the_process_alive():
+    """The broker's process ends when its stdin ends: no other process may hold the other end of this pipe."""
+    with rocketc.Broker(process=True) as broker:
+        pipe = os.readlink(f"/proc/self/fd/{broker._engine._stdin.fileno()}")
+        ours, its = socket.socketpair()
+        child = os.fork()
+        if child == 0:
+            ours.close()
+            its.sendall(b"x")
+            its.recv(1)
+            os._exit(0)
+        with ours, its:
+            assert ours.recv(1) == b"x"
+            held = [os.readlink(fd) for fd in Path(f"/proc/{child}/fd").iterdir()]
+            ours.sendall(b"x")
+            os.waitpid(child, 0)
+        assert pipe.startswith("pipe:") and pipe not in held
