@@ -100,7 +100,7 @@ lint-c: setup
 	.venv/bin/clang-format --dry-run -Werror $(HEADERS)
 
 lint-types: setup
-	$(RUN) -m mypy rocketc rocketc_command.py pyspark_rocketmq tests/typing
+	$(RUN) -m mypy rocketc rocketc_command.py pytest_rocketc.py pyspark_rocketmq tests/typing
 	@for name in $(MODULES); do test -e $$name.pyi || { echo "$$name.pyi is missing"; exit 1; }; done
 	$(STUBTEST) $(subst /,.,$(MODULES))
 

@@ -20,9 +20,9 @@ _LONGEST = 100  # characters of a topic's name; RocketMQ allows 127
 
 @pytest.fixture(scope="session")
 def rocketmq_broker() -> Iterator[Broker]:
-    """A broker and a name server in a process of their own, with a temporary store; one for each process of pytest-xdist.
+    """A broker and a name server in a process of their own, with a temporary store.
 
-    `rocketmq_broker.name_server` is the address for clients.
+    `rocketmq_broker.name_server` is the address for clients. Each process of pytest-xdist has its own broker.
     """
     from rocketc.broker.embedded import Broker
 

@@ -31,8 +31,8 @@ wheel_for() (
 import re, sys, zipfile
 
 names = zipfile.ZipFile(sys.argv[1]).namelist()
-wrong = [n for n in names if not re.fullmatch(r"rocketc/(.*\.(py|pyi|so)|py\.typed)|pyspark_rocketmq/__init__\.py|rocketc_command\.py|rocketc-[^/]*\.dist-info/.*", n)]
-missing = {"rocketc/__init__.py", "rocketc/py.typed", "pyspark_rocketmq/__init__.py", "rocketc_command.py"} - set(names)
+wrong = [n for n in names if not re.fullmatch(r"rocketc/(.*\.(py|pyi|so)|py\.typed)|pyspark_rocketmq/__init__\.py|(rocketc_command|pytest_rocketc)\.py|rocketc-[^/]*\.dist-info/.*", n)]
+missing = {"rocketc/__init__.py", "rocketc/py.typed", "pyspark_rocketmq/__init__.py", "rocketc_command.py", "pytest_rocketc.py"} - set(names)
 if wrong or missing:
     sys.exit(f"dist: wrong files in the wheel: {wrong}; missing files: {sorted(missing)}")
 PYTHON

@@ -28,7 +28,8 @@ END_SECONDS = 10.0  # from SIGTERM to SIGKILL
 _ROUTE_SECONDS = 5.0
 _RETRY_SECONDS = 0.005
 _NO_QUEUE = (1 << 31) - 1
-_HOME = os.path.dirname(os.path.dirname(os.path.abspath(rocketc.errors.__file__)))  # the new interpreter finds this rocketc there
+# The new interpreter begins there, so that it finds this rocketc, and no module of the program's folder.
+_HOME = os.path.dirname(os.path.dirname(os.path.abspath(rocketc.errors.__file__)))
 
 
 def error_line(error: BaseException) -> dict[str, Any]:
@@ -66,8 +67,8 @@ class ChildBroker:
     path          of the store; None: a temporary one
     options       arguments for the command, beside those that this class sets
     settings      fields of BrokerConfig and StoreConfig
-    Its stderr is that of this process. It ends when this process ends, however that happens: its stdin then ends. Ctrl-C
-    at a terminal does not reach it.
+    Its stderr is that of this process. Its stdin ends when this process ends, for whatever reason; then it ends too.
+    Ctrl-C at a terminal does not reach it.
     Raises the error of the start.
     """
 

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rocketc._arguments import whole_number
 from rocketc.broker.child import ChildBroker
@@ -27,7 +27,9 @@ from rocketc.store.futures import close_in_thread
 from rocketc.tables.topics import TopicConfig, topic_name_error
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
+
+    from rocketc.broker.settings import BrokerFields
 
 _OTHERS = ("path", "port", "namesrv_port", "flush", "process")
 _MOST_QUEUES = (1 << 31) - 1
@@ -51,8 +53,8 @@ class Broker:
                   a process of its own, which ends with this one
     fields        fields of BrokerConfig, such as broker_name, and of StoreConfig, such as max_message_size
     A forked child cannot use the broker of its parent.
-    Raises TypeError for an unknown keyword and ValueError for a wrong value; start() raises the errors of rocketc.open(),
-    and OSError for a port that is in use.
+    Raises TypeError for an unknown keyword and ValueError for a wrong value. start() raises the errors of
+    rocketc.open(), and OSError for a port that is in use.
 
     >>> import rocketc
     >>> with rocketc.Broker() as broker:
@@ -70,7 +72,7 @@ class Broker:
         namesrv_port: int = 0,
         flush: Flush | None = None,
         process: bool = False,
-        **fields: Any,
+        **fields: Unpack[BrokerFields],
     ) -> None:
         of_broker, of_store = split_fields("Broker()", fields, _OTHERS)
         port = whole_number("port", port, 0, MOST_PORT)
@@ -90,7 +92,15 @@ class Broker:
         self._pid = os.getpid()
 
     def start(self) -> None:
-        """Start the broker, and return when it serves; nothing happens if it does already."""
+        """Start the broker, and return when it serves; nothing happens if it does already.
+
+        >>> import rocketc
+        >>> broker = rocketc.Broker()
+        >>> broker.start()
+        >>> broker.name_server.partition(":")[0]
+        '127.0.0.1'
+        >>> broker.close()
+        """
         with self._changing:
             if self._engine is not None:
                 self._running()  # raises in a forked child
@@ -108,6 +118,9 @@ class Broker:
         """End the broker in order. A second call does nothing, and so does a call in a forked child.
 
         Raises the error that ended the broker, if one did.
+
+        >>> import rocketc
+        >>> rocketc.Broker().close()
         """
         if self._pid != os.getpid():
             return

@@ -11,6 +11,7 @@ from typing import Any
 
 from rocketc.broker.config import BrokerConfig
 from rocketc.config import StoreConfig, refuse_unknown
+from rocketc.config_fields import ConfigFields
 
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(BrokerConfig)}
 _ELSEWHERE = {"listen_port": "port", "store_path_root_dir": "path", "store_host": "port and broker_ip1"}
@@ -24,6 +25,42 @@ TEMPORARY: dict[str, Any] = {
     "max_index_num": 40_000,
     "disk_space_warning_level_ratio": 99,
 }
+
+
+class BrokerFields(ConfigFields, total=False):
+    """The keywords of Broker for type checkers: the fields of BrokerConfig and StoreConfig. A test compares them."""
+
+    broker_cluster_name: str
+    broker_name: str
+    broker_id: int
+    broker_ip1: str | None
+    bind_address: str
+    namesrv_addr: str | None
+    broker_permission: int
+    auto_create_subscription_group: bool
+    cluster_topic_enable: bool
+    broker_topic_enable: bool
+    trace_topic_enable: bool
+    msg_trace_topic_name: str
+    region_id: str
+    trace_on: bool
+    long_polling_enable: bool
+    short_polling_time_mills: int
+    slave_read_enable: bool
+    lite_pull_message_enable: bool
+    enable_property_filter: bool
+    reject_transaction_message: bool
+    store_reply_message_enable: bool
+    real_time_notify_consumer_change: bool
+    flush_consumer_offset_interval: int
+    register_name_server_period: int
+    register_broker_timeout_mills: int
+    start_accept_send_request_time_stamp: int
+    default_query_max_num: int
+    max_msgs_num_batch: int
+    metrics_exporter_type: str
+    metrics_prom_exporter_port: int
+    metrics_prom_exporter_host: str
 
 
 def split_fields(

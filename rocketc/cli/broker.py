@@ -33,7 +33,7 @@ _PORT = click.IntRange(0, 65535)  # rocketc.cli.arguments would load much that a
 @click.option("--flush", type=click.Choice(["async", "sync"]), help="sync: answer sends when they are on the disk.")
 @click.option("--temporary", is_flag=True, help="Use a store of small files that is removed at the end; without STORE.")
 @click.option("--settings", metavar="JSON", help="Fields of BrokerConfig and StoreConfig, over those of --conf.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line when it serves: name_server, address, store, pid.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line when it serves: name_server, address, store, pid.")
 @click.option("--until-eof", is_flag=True, help="End when stdin ends: with the program that started this one.")
 def broker(
     store: str | None,

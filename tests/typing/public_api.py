@@ -77,6 +77,9 @@ def opening(config: rocketc.StoreConfig) -> None:
     rocketc.open("new", max_message_size=1.5)  # type: ignore[arg-type]
     rocketc.open("new", transient_store_pool_size="64MiB")  # type: ignore[arg-type]
     rocketc.open("new", broker_role="SALVE")  # type: ignore[arg-type]
+    assert_type(rocketc.Broker(process=True, broker_name="b", max_message_size="1MiB"), rocketc.Broker)
+    rocketc.Broker(broker_nme="b")  # type: ignore[call-arg]
+    rocketc.Broker(trace_on="yes")  # type: ignore[arg-type]
     rocketc.Queue("new", flsh="sync")  # type: ignore[call-arg]
     rocketc.Queue("new", read_only=True)  # type: ignore[call-arg]
     rocketc.StoreConfig(flush_disktype="SYNC_FLUSH")  # type: ignore[call-arg]
@@ -87,6 +90,9 @@ def opening(config: rocketc.StoreConfig) -> None:
 async def closing() -> None:
     async with rocketc.open("store") as store, rocketc.Queue("jobs") as queue:
         assert_type((store, queue), tuple[rocketc.MessageStore, rocketc.Queue])
+    async with rocketc.Broker() as broker:
+        assert_type((broker.name_server, broker.path, broker.store), tuple[str, str, rocketc.MessageStore])
+        assert_type(broker.topics.create("orders", queue_nums=4).perm, int)
 
 
 def subscriptions(store: rocketc.MessageStore) -> None:

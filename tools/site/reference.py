@@ -53,6 +53,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     ),
     "settings": ("Settings", "The settings of open() and of `broker.conf`.", ["StoreConfig"]),
     "queue": ("A work queue", "A queue that outlives the process.", ["Queue", "Consumer", "Item"]),
+    "testing": ("A broker in a test", "A broker and a name server inside a test.", ["Broker"]),
     "repair": (
         "Verify, salvage, rebuild",
         "Find errors in a store, and repair them.",

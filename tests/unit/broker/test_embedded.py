@@ -221,7 +221,7 @@ def test_topics(process):
 def test_a_process_without_automatic_topics_creates_none():
     with (
         rocketc.Broker(process=True, auto_create_topic_enable=False) as broker,
-        pytest.raises(ValueError, match="orders: the broker did not create the topic: topic.*not exist"),
+        pytest.raises(ValueError, match=r"orders: the broker did not create the topic: topic\[orders\] not exist"),
     ):
         broker.topics.create("orders")
 
@@ -274,7 +274,7 @@ def test_a_port_is_in_use(process, name):
         ({"max_message_size": "big"}, ValueError, "max_message_size: 'big' is not a number of bytes"),
         ({"trace_on": "yes"}, ValueError, "trace_on is 'yes'; allowed are True and False"),
         ({"broker_id": True}, ValueError, "broker_id is True, which is not a whole number"),
-        ({"broker_name": None}, ValueError, "broker_name is None; it must be text"),
+        ({"broker_name": None}, ValueError, "broker_name .* it must be text"),
         ({"broker_ip1": 5}, ValueError, "broker_ip1 is 5; it must be text"),
         ({"path": "s3://bucket/store"}, rocketc.StoreIOError, "it is a URL"),
     ],
