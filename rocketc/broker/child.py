@@ -133,7 +133,7 @@ class ChildBroker:
         return ChildProcessError(f"the process of the broker ended with {self._process.returncode}; stderr says why")
 
     def forget(self) -> None:
-        """In a forked child: let go of the pipe whose end ends the broker."""
+        """In a forked child: close the pipe whose end ends the broker. The number of the descriptor stays in use."""
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, self._stdin.fileno())
         os.close(null)

@@ -284,7 +284,7 @@ class _InThread:
             raise failure
 
     def forget(self) -> None:
-        """In a forked child there is no thread, and nothing to let go of."""
+        """In a forked child there is no thread, and nothing to close."""
 
     def create_topic(self, name: str, queue_nums: int) -> TopicConfig:
         return asyncio.run_coroutine_threadsafe(self._create_topic(name, queue_nums), self._loop).result()

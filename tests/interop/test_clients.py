@@ -4,7 +4,7 @@
 and of the Go client. They play all of them against RocketMQ's own cluster too: the recorded outcomes are repeatable.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,16 @@ import pytest
 from interop import scenarios
 from interop.peer import RELEASES, Unavailable
 
+import rocketc
+
 Outcomes = Callable[[str], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def broker_under_test() -> str:
-    """The address of a name server that knows one master broker, started for these tests: rocketc's, when it exists."""
-    pytest.skip("the broker of rocketc is not there yet")
+def broker_under_test() -> Iterator[str]:
+    """The address of a name server that knows one broker of rocketc, started for these tests."""
+    with rocketc.Broker(process=True) as broker:
+        yield broker.name_server
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,8 @@ def broker(folder):
     yield begin
     for process in started:
         process.kill()
-        process.communicate()
+        with process:  # closes the pipes
+            pass
 
 
 def test_it_ends_with_stdin_and_removes_its_store(broker, folder):
@@ -83,7 +84,7 @@ def test_wrong_settings(run, tmp_path, settings, says):
     assert not (tmp_path / "store").exists()
 
 
-def test_a_temporary_store_has_no_path(run, tmp_path):
+def test_a_temporary_store_does_not_take_a_path(run, tmp_path):
     assert run("broker", tmp_path / "store", "--temporary") == (
         2,
         "",
