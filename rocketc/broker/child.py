@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import functools
 import json
 import logging
 import os
-import random
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rocketc.errors
-from rocketc.broker.name_servers import split_address
-from rocketc.remoting.channel import Channel
-from rocketc.remoting.codes import Code
-from rocketc.tables.topics import DEFAULT_TOPIC, TopicConfig, Topics
+
+if TYPE_CHECKING:
+    from rocketc.tables.topics import TopicConfig, Topics
 
 _log = logging.getLogger("rocketc.broker")
 
-SEND_MESSAGE, GET_ROUTEINFO_BY_TOPIC = 10, 105
 END_SECONDS = 10.0  # from SIGTERM to SIGKILL
-_ROUTE_SECONDS = 5.0
-_RETRY_SECONDS = 0.005
-_NO_QUEUE = (1 << 31) - 1
 # The new interpreter begins there, so that it finds this rocketc, and no module of the program's folder.
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(rocketc.errors.__file__)))
 
@@ -101,6 +92,8 @@ class ChildBroker:
 
     @property
     def topics(self) -> Topics:
+        from rocketc.tables.topics import Topics
+
         return Topics(self.path)
 
     def close(self) -> None:
@@ -139,44 +132,15 @@ class ChildBroker:
         os.close(null)
 
     def create_topic(self, name: str, queue_nums: int) -> TopicConfig:
-        main = _create_topic(self.address, self.name_server.partition(";")[0], name, queue_nums)
+        import asyncio  # late: see Broker
+        import concurrent.futures
+
+        from rocketc.broker.new_topic import create_topic
+
+        main = create_topic(self.address, self.name_server.partition(";")[0], name, queue_nums)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:  # the caller's thread may run a loop
             refusal = pool.submit(asyncio.run, main).result()
         topic = self.topics.get(name)
         if topic is None:
             raise ValueError(f"{name}: the broker did not create the topic: {refusal}")
         return topic
-
-
-async def _create_topic(address: str, name_server: str, name: str, queue_nums: int) -> str | None:
-    """Create a topic without a message, and return when the name server knows it.
-
-    The send to a queue that does not exist is refused after its topic was created.
-    """
-    loop = asyncio.get_running_loop()
-    chance = random.Random()
-    broker, names = (
-        Channel(functools.partial(loop.create_connection, host=host, port=port), chance)
-        for host, port in map(split_address, (address, name_server))
-    )
-    values = {
-        "producerGroup": "rocketc",
-        "topic": name,
-        "defaultTopic": DEFAULT_TOPIC,
-        "defaultTopicQueueNums": queue_nums,
-        "queueId": _NO_QUEUE,
-        "sysFlag": 0,
-        "bornTimestamp": 0,
-        "flag": 0,
-    }
-    deadline = loop.time() + _ROUTE_SECONDS
-    try:
-        answer = await broker.call(SEND_MESSAGE, values, deadline)
-        if answer.code != Code.INVALID_PARAMETER:
-            return answer.remark
-        while (await names.call(GET_ROUTEINFO_BY_TOPIC, {"topic": name}, deadline)).code != Code.SUCCESS:
-            await asyncio.sleep(_RETRY_SECONDS)
-        return answer.remark
-    finally:
-        broker.close()
-        names.close()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import concurrent.futures
 import contextlib
 import os
 import threading
@@ -15,21 +13,20 @@ from typing import TYPE_CHECKING
 from rocketc._arguments import whole_number
 from rocketc.broker.child import ChildBroker
 from rocketc.broker.config import MOST_PORT, BrokerConfig
-from rocketc.broker.running import RunningBroker, run_on_loop, running_broker
-from rocketc.broker.settings import split_fields, temporary_config, temporary_folder
+from rocketc.broker.settings import split_fields, temporary_config
 from rocketc.config import StoreConfig
 from rocketc.config_fields import Flush
 from rocketc.errors import ClosedError, IllegalMessageError
 from rocketc.files.paths import StrPath
 from rocketc.files.remote import refuse_urls
-from rocketc.store._store import MessageStore
-from rocketc.store.futures import close_in_thread
-from rocketc.tables.topics import TopicConfig, topic_name_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from rocketc.broker.in_thread import BrokerThread
     from rocketc.broker.settings import BrokerFields
+    from rocketc.store._store import MessageStore
+    from rocketc.tables.topics import TopicConfig
 
 _OTHERS = ("path", "port", "namesrv_port", "flush", "process")
 _MOST_QUEUES = (1 << 31) - 1
@@ -87,7 +84,7 @@ class Broker:
             self._root = os.path.abspath(os.fspath(path))
         self._flush, self._fields = flush, fields
         self._is_child = process
-        self._engine: _InThread | ChildBroker | None = None
+        self._engine: BrokerThread | ChildBroker | None = None
         self._changing = threading.RLock()
         self._pid = os.getpid()
 
@@ -111,7 +108,9 @@ class Broker:
                 options += ["--flush", self._flush] if self._flush else []
                 self._engine = ChildBroker(self._root, options, self._fields)
             else:
-                self._engine = _InThread(self._root, self._config, self._store_config, self._namesrv_port)
+                from rocketc.broker.in_thread import BrokerThread  # late: it loads the broker
+
+                self._engine = BrokerThread(self._root, self._config, self._store_config, self._namesrv_port)
             _open.add(self)
 
     def close(self) -> None:
@@ -138,7 +137,7 @@ class Broker:
         self._engine = None
         _open.discard(self)
 
-    def _running(self) -> _InThread | ChildBroker:
+    def _running(self) -> BrokerThread | ChildBroker:
         engine = self._engine
         if engine is None:
             raise ClosedError("the broker is not started, or it is closed")
@@ -183,6 +182,10 @@ class Broker:
             self.close()
 
     async def __aenter__(self) -> Self:
+        import asyncio  # late, as all that a broker in another process does not need: it costs time
+
+        from rocketc.store.futures import close_in_thread
+
         starting = asyncio.get_running_loop().run_in_executor(None, self.start)
         try:
             await asyncio.shield(starting)
@@ -196,6 +199,8 @@ class Broker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
+        from rocketc.store.futures import close_in_thread
+
         with contextlib.suppress(*((Exception,) if kind is not None else ())):
             await close_in_thread(self.close)
 
@@ -206,10 +211,10 @@ class Broker:
         return f"<rocketc.Broker {engine.address}, name server {engine.name_server}, store {engine.path}>"
 
 
-class BrokerTopics(Mapping[str, TopicConfig]):
+class BrokerTopics(Mapping[str, "TopicConfig"]):
     """The topics of a broker, by name."""
 
-    def __init__(self, running: Callable[[], _InThread | ChildBroker]) -> None:
+    def __init__(self, running: Callable[[], BrokerThread | ChildBroker]) -> None:
         self._running = running
 
     def __getitem__(self, name: str) -> TopicConfig:
@@ -228,71 +233,14 @@ class BrokerTopics(Mapping[str, TopicConfig]):
                     auto_create_topic_enable must be True
         Raises IllegalMessageError for a name that RocketMQ does not allow.
         """
+        from rocketc.tables.topics import topic_name_error
+
         if wrong := topic_name_error(name):
             raise IllegalMessageError(f"{name!r}: {wrong}")
         return self._running().create_topic(name, whole_number("queue_nums", queue_nums, 1, _MOST_QUEUES))
 
     def __repr__(self) -> str:
         return f"<topics {sorted(self)}>"
-
-
-class _InThread:
-    """A broker on a thread with an event loop; the constructor returns when it serves, or raises why it does not."""
-
-    def __init__(self, root: str | None, config: BrokerConfig, store_config: StoreConfig, namesrv_port: int) -> None:
-        self._settings = (config, store_config, namesrv_port)
-        self._ready: concurrent.futures.Future[RunningBroker] = concurrent.futures.Future()
-        self._failure: BaseException | None = None
-        self._folder = temporary_folder() if root is None else contextlib.nullcontext(root)
-        self._thread = threading.Thread(target=self._run, name="rocketc-broker", daemon=True)
-        self._thread.start()
-        try:
-            running = self._ready.result()
-        except BaseException:  # of the start, or Ctrl-C
-            concurrent.futures.wait([self._ready])
-            if self._ready.exception() is None:
-                self.close()
-            self._thread.join()
-            raise
-        self._controller = running.controller
-        self.store, self.topics = running.controller.store, running.controller.topics.table
-        self.name_server, self.address = running.name_server, running.address
-
-    def _run(self) -> None:
-        try:
-            with self._folder as self.path:
-                run_on_loop(self._serve())
-        except BaseException as error:
-            if self._ready.done():
-                self._failure = error
-            else:
-                self._ready.set_exception(error)
-
-    async def _serve(self) -> None:
-        config, store_config, namesrv_port = self._settings
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        async with running_broker(self.path, config, store_config, namesrv_port=namesrv_port) as running:
-            self._ready.set_result(running)
-            await running.controller.run_until(self._stop)
-
-    def close(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the broker has failed
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-
-    def forget(self) -> None:
-        """In a forked child there is no thread, and nothing to close."""
-
-    def create_topic(self, name: str, queue_nums: int) -> TopicConfig:
-        return asyncio.run_coroutine_threadsafe(self._create_topic(name, queue_nums), self._loop).result()
-
-    async def _create_topic(self, name: str, queue_nums: int) -> TopicConfig:
-        topic = self._controller.topics.create_if_missing(name, queue_nums)
-        await self._controller.name_servers.register()
-        return topic
 
 
 def _forked() -> None:

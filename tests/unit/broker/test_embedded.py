@@ -1,7 +1,6 @@
 """rocketc.Broker: it starts and ends in both modes, and leaves nothing behind."""
 
 import asyncio
-import contextlib
 import errno
 import os
 import signal
@@ -111,9 +110,8 @@ def test_it_serves_and_leaves_nothing(folder, process):
     assert repr(broker) == "<rocketc.Broker, closed>"
 
 
-@BOTH
-def test_a_store_is_kept(tmp_path, process):
-    broker = rocketc.Broker(tmp_path / "store", process=process, flush="sync")
+def test_a_store_is_kept(tmp_path):
+    broker = rocketc.Broker(tmp_path / "store", flush="sync")
     for body in (b"one", b"two"):  # started again, it continues
         broker.start()
         broker.start()  # nothing happens
@@ -122,6 +120,14 @@ def test_a_store_is_kept(tmp_path, process):
         broker.close()
         broker.close()
     assert [message.body for message in rocketc.scan(tmp_path / "store")] == [b"one", b"two"]
+
+
+def test_a_process_keeps_the_store_of_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with rocketc.Broker("store", process=True, flush="sync") as broker:
+        assert broker.path == str(tmp_path / "store")
+        assert send(broker, "orders", b"one") == Code.SUCCESS
+    assert [message.body for message in rocketc.scan(tmp_path / "store")] == [b"one"]
 
 
 def test_a_put_reaches_a_pull():
@@ -133,9 +139,16 @@ def test_a_put_reaches_a_pull():
 
 @BOTH
 def test_fields_reach_broker_and_store(process):
-    with rocketc.Broker(process=process, broker_name="broker-z", max_message_size="1KiB") as broker:
-        assert b"broker-z" in ask(broker.name_server, ROUTE, {"topic": "TBW102"}).body
-        assert send(broker, "orders", bytes(1025)) == Code.MESSAGE_ILLEGAL
+    fields = {"broker_name": "broker-z", "max_message_size": "1KiB", "auto_create_topic_enable": False}
+    with rocketc.Broker(process=process, **fields) as broker:
+        assert b"broker-z" in ask(broker.name_server, ROUTE, {"topic": "BenchmarkTest"}).body
+        assert send(broker, "BenchmarkTest", bytes(1025)) == Code.MESSAGE_ILLEGAL
+        assert send(broker, "orders", b"hello") == Code.TOPIC_NOT_EXIST
+        if process:
+            with pytest.raises(ValueError, match=r"orders: the broker did not create the topic: topic\[orders\] not"):
+                broker.topics.create("orders")
+        else:
+            assert broker.topics.create("orders").write_queue_nums == 4
 
 
 @BOTH
@@ -181,7 +194,7 @@ def test_a_killed_process_is_reported_at_the_end():
     broker = rocketc.Broker(process=True)
     broker.start()
     os.kill(broker._engine.pid, signal.SIGKILL)
-    broker._engine._process.wait()
+    os.waitid(os.P_PID, broker._engine.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(ChildProcessError, match="ended with -9; stderr says why"):
         broker.close()
 
@@ -218,14 +231,6 @@ def test_topics(process):
             broker.topics.create("bills", queue_nums=0)
 
 
-def test_a_process_without_automatic_topics_creates_none():
-    with (
-        rocketc.Broker(process=True, auto_create_topic_enable=False) as broker,
-        pytest.raises(ValueError, match=r"orders: the broker did not create the topic: topic\[orders\] not exist"),
-    ):
-        broker.topics.create("orders")
-
-
 # errors
 
 
@@ -246,8 +251,9 @@ def test_the_store_is_locked(tmp_path, process):
         rocketc.Broker(tmp_path / "store", process=process).start()
 
 
-@BOTH
-@pytest.mark.parametrize("name", ["port", "namesrv_port"])
+@pytest.mark.parametrize(
+    ("process", "name"), [(False, "port"), (False, "namesrv_port"), (True, "port")], ids=lambda value: str(value)
+)
 def test_a_port_is_in_use(process, name):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -386,21 +392,19 @@ def test_a_program_that_forgets_to_close(folder):
 
 
 def test_the_process_ends_with_a_killed_program(folder):
-    with python("""
+    with python(
+        """
         import rocketc, time
         with rocketc.Broker(process=True) as broker:
-            print(broker._engine.pid, flush=True)
+            print(broker.path, flush=True)
             time.sleep(60)
-    """) as program:
-        child = psutil.Process(int(program.stdout.readline()))
-        assert len(list(folder.iterdir())) == 1
+        """,
+        stderr=subprocess.PIPE,
+    ) as program:
+        assert [str(path) for path in folder.iterdir()] == [program.stdout.readline().strip()]
         program.kill()
-        gone(child)
-
-
-def gone(process):
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.wait(20)
+        assert program.stderr.read() == ""  # it ends when both processes have ended
+    assert list(folder.iterdir()) == []
 
 
 def test_ctrl_c(folder):
@@ -426,8 +430,10 @@ def test_ctrl_c(folder):
 
 @BOTH
 def test_a_forked_child_cannot_use_it(process):
+    """The process of a broker ends when its stdin ends: no forked child holds the other end of this pipe."""
     with rocketc.Broker(process=process) as broker:
         broker.topics.create("orders")
+        pipe = os.readlink(f"/proc/self/fd/{broker._engine._stdin.fileno()}") if process else "none"
         child = os.fork()
         if child == 0:
             code = 1
@@ -437,28 +443,10 @@ def test_a_forked_child_cannot_use_it(process):
                     with pytest.raises(rocketc.ClosedError, match="from which this one was forked"):
                         use()
                 assert repr(broker) == "<rocketc.Broker, closed>"
+                assert pipe not in [os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
                 code = 0
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert send(broker, "orders", b"hello") == Code.SUCCESS
         assert "bills" not in broker.topics
-
-
-def test_a_forked_child_does_not_keep_the_process_alive():
-    """The broker's process ends when its stdin ends: no other process may hold the other end of this pipe."""
-    with rocketc.Broker(process=True) as broker:
-        pipe = os.readlink(f"/proc/self/fd/{broker._engine._stdin.fileno()}")
-        ours, its = socket.socketpair()
-        child = os.fork()
-        if child == 0:
-            ours.close()
-            its.sendall(b"x")
-            its.recv(1)
-            os._exit(0)
-        with ours, its:
-            assert ours.recv(1) == b"x"
-            held = [os.readlink(fd) for fd in Path(f"/proc/{child}/fd").iterdir()]
-            ours.sendall(b"x")
-            os.waitpid(child, 0)
-        assert pipe.startswith("pipe:") and pipe not in held
