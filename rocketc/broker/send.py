@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Container
-from dataclasses import replace
 from typing import Any
 
 from rocketc._layout import (
@@ -29,7 +28,7 @@ from rocketc.broker.config import BrokerConfig
 from rocketc.broker.flush_waits import FlushWaits
 from rocketc.broker.topics import FORBIDDEN, READ_WRITE, TopicManager, name_fault
 from rocketc.broker.unique_keys import UniqueKeys
-from rocketc.errors import RocketcError
+from rocketc.errors import BadRequestError, RocketcError
 from rocketc.format.ids import OffsetId
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
@@ -139,10 +138,15 @@ class SendProcessor:
         self._told = {names.MSG_REGION: config.region_id, names.TRACE_ON: str(config.trace_on).lower()}
 
     def process(self, call: Call) -> Answer | None:
+        is_known = call.values["topic"] in self._topics.table
         answer = self._send(call)
-        if answer is not None:
-            answer.fields = {**answer.fields, **self._told}
-        return answer
+        if answer is None:
+            return None
+        answer.fields = {**answer.fields, **self._told}
+        if is_known or call.values["topic"] not in self._topics.table:
+            return answer
+        self._topics.save(lambda: call.later(answer))  # a topic that an answer shows survives a kill
+        return None
 
     def _send(self, call: Call) -> Answer | None:
         sent = call.values
@@ -151,7 +155,6 @@ class SendProcessor:
                 Code.SYSTEM_ERROR,
                 remark=f"broker unable to service, until {self._config.start_accept_send_request_time_stamp}",
             )
-        is_known = sent["topic"] in self._topics.table
         found = self._check(sent)
         if isinstance(found, Answer):
             return found
@@ -160,7 +163,7 @@ class SendProcessor:
             queue_id = self._chance.randrange(_QUEUES) % max(found.write_queue_nums, 1)
         is_batch = call.command.code == SEND_BATCH or sent.get("batch", False)
         if not call.command.body:
-            return Answer(Code.SYSTEM_ERROR, remark="the message lacks a body")
+            raise BadRequestError("the message lacks a body")  # RocketMQ's answer is an exception's too
         try:
             properties = self._properties(sent.get("properties") or "")
             if (refused := self._refuse(sent, found, properties, is_batch)) is not None:
@@ -168,12 +171,7 @@ class SendProcessor:
             messages = self._messages(call, properties, is_batch)
         except ValueError as error:
             return Answer(Code.MESSAGE_ILLEGAL, remark=str(error))
-        answer = self._store(call, found, queue_id, messages, properties, is_batch)
-        if is_known or answer is None:
-            return answer
-        told = replace(answer, fields=self._told)
-        self._topics.save(lambda: call.later(told))  # what is answered survives a kill
-        return None
+        return self._store(call, found, queue_id, messages, properties, is_batch)
 
     def _check(self, sent: dict[str, Any]) -> TopicConfig | Answer:
         """Check the topic, in RocketMQ's order; return it, or the answer."""

@@ -20,7 +20,10 @@ RECORDED = Path(__file__).parents[1] / "golden" / "interop-5.3.3.jsonl"
 
 # What differs from the recorded outcome at rocketc's broker for a reason: the scenario and the reason. Such a test is
 # expected to fail.
-NOT_YET: dict[str, str] = {}
+NOT_YET: dict[str, str] = {
+    "heartbeat_v1": "a number is refused as a client id; RocketMQ accepts it",
+    "send_v1": "the remark about a missing body is a sentence, not Java's exception",
+}
 
 _JAVA = [
     *(option for option in OPTIONS if not option.startswith("-Xmx")),

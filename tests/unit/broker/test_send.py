@@ -169,7 +169,7 @@ def test_what_is_refused(play, values, code, remark):
         before = stage.store.max_phy_offset
         answer = await client.send(**values)
         assert answer.code == code and remark in answer.remark
-        assert TOLD.items() <= answer.fields.items()
+        assert answer.fields == ({} if values.get("body") == b"" else TOLD)
         assert stage.store.max_phy_offset == before
 
     play(main)
