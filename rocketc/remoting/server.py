@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rocketc.errors import BadRequestError, FrameError
+from rocketc.errors import BadRequestError, FrameError, NotSentError
 from rocketc.remoting._connection import FastPath, Reply
+from rocketc.remoting.calls import Calls
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Flag
 from rocketc.remoting.connection import Connection, Frame, Limits
@@ -26,7 +27,6 @@ _log = logging.getLogger("rocketc.remoting")
 
 _KNOWS_GO_AWAY = 475  # V5_3_1: later clients know GO_AWAY
 _SWEEP_SECONDS = 5.0
-_OPAQUE_MOST = 0x7FFFFFFF
 _REMARK_MOST = 1000  # characters of an error that a peer gets
 
 
@@ -105,7 +105,7 @@ class Server:
         self._without_room: dict[Connection, None] = {}  # in the order in which they came
         self._sweep: asyncio.TimerHandle | None = None
         self.refused = 0  # connections beyond the limit
-        self._opaque = 0  # of the last request to a peer
+        self._calls = Calls()  # requests to peers
 
     # connections
 
@@ -144,6 +144,7 @@ class Server:
 
     def lost(self, connection: Connection) -> None:
         self._without_room.pop(connection, None)
+        self._calls.lost(connection)
         if connection in self.connections:
             self.connections.discard(connection)
             self._on_lost(connection)
@@ -192,7 +193,8 @@ class Server:
 
     def answered(self, connection: Connection, command: Command) -> None:
         """An answer to a request of this server arrived."""
-        _log.debug("%s: answer %d to no request", connection.peer, command.opaque)
+        if not self._calls.answered(connection, command):
+            _log.debug("%s: answer %d to no request", connection.peer, command.opaque)
 
     def _process(self, connection: Connection, command: Command, later: Callable[[Answer], None]) -> Answer | None:
         processor = self._processors.get(command.code)
@@ -222,8 +224,31 @@ class Server:
 
     def send(self, connection: Connection, code: int, values: Mapping[str, Any], body: bytes = b"") -> None:
         """Send a request that is not answered (oneway) to the peer of a connection; a connection that ends drops it."""
-        self._opaque = self._opaque + 1 & _OPAQUE_MOST
-        connection.write(Command(code, REQUESTS[code].encode(values), body, self._opaque, Flag.ONEWAY).encode())
+        opaque = self._calls.next_opaque()
+        connection.write(Command(code, REQUESTS[code].encode(values), body, opaque, Flag.ONEWAY).encode())
+
+    def call(
+        self, connection: Connection, code: int, values: Mapping[str, Any], body: bytes, timeout: float
+    ) -> asyncio.Future[Command]:
+        """Send a request to the peer of a connection. Return its answer, whatever its code.
+
+        values   fields of the table of requests, by name
+        timeout  seconds until the call ends
+        The future raises NotSentError (nothing was sent), ConnectionLostError or NoAnswerError (the request may have
+        been carried out). Raises ValueError if the frame is larger than a peer accepts.
+        """
+        if connection not in self.connections or connection.is_lost:
+            answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+            answer.set_exception(NotSentError("the connection ended"))
+            return answer
+        opaque, answer = self._calls.begin(connection, asyncio.get_running_loop().time() + timeout)
+        try:
+            frame = Command(code, REQUESTS[code].encode(values), body, opaque).encode()
+        except ValueError:
+            answer.cancel()
+            raise
+        connection.write(frame)
+        return answer
 
     # the end
 
@@ -244,6 +269,7 @@ class Server:
         ends = [asyncio.ensure_future(connection.close(self._grace)) for connection in self.connections]
         if ends:
             await asyncio.wait(ends)
+        self._calls.close()
 
     def turn_away(self, connection: Connection, frame: Frame) -> bytes | list[Any]:
         """Answer a request that is not processed: the peer may send it to another server."""
@@ -251,6 +277,8 @@ class Server:
             command = Command.decode(*frame)
         except FrameError:
             return b""
+        if command.is_answer:
+            self.answered(connection, command)
         if command.is_answer or command.is_oneway:
             return b""
         code = Code.GO_AWAY if command.version > _KNOWS_GO_AWAY else Code.SYSTEM_BUSY

@@ -8,6 +8,7 @@ import struct
 import pytest
 from simulation import virtual
 
+from rocketc.errors import ConnectionLostError, NoAnswerError, NotSentError
 from rocketc.remoting._frames import FrameDecoder
 from rocketc.remoting.command import Command, Flag, Form
 from rocketc.remoting.connection import Limits
@@ -345,6 +346,137 @@ def test_the_end_does_not_wait_for_ever(caplog):
 
     scene(main)
     assert "closed with 1 unanswered requests" in caplog.text
+
+
+async def pushed(client):
+    """The one request that a client got, once it is there."""
+    while not client.answers:
+        await asyncio.sleep(0.01)
+    [request] = client.answers
+    return request
+
+
+def test_a_peer_answers_a_request_of_the_server():
+    async def main(server, connect, offsets):
+        client = connect()
+        await asyncio.sleep(1)
+        [connection] = server.connections
+        answer = server.call(connection, 40, {"consumerGroup": "billing"}, b"half", 3.0)
+        request = await pushed(client)
+        assert (request.code, request.body, request.flag) == (40, b"half", 0)
+        assert request.fields == {"consumerGroup": "billing"}
+        client.send(Command(1, {"a": "b"}, b"body", request.opaque, Flag.ANSWER, "a remark"))
+        found = await answer
+        assert (found.code, found.remark, found.body, found.fields) == (1, "a remark", b"body", {"a": "b"})
+        assert len(server._calls) == 0
+
+    scene(main)
+
+
+def test_answers_are_matched_by_number_and_peer():
+    async def main(server, connect, offsets):
+        target = connect()
+        await asyncio.sleep(1)
+        [connection] = server.connections
+        other = connect()
+        answers = [server.call(connection, 40, {}, bytes([n]), 5.0) for n in range(20)]
+        await asyncio.sleep(1)
+        asked = target.answers
+        assert len({one.opaque for one in asked}) == 20 and other.answers == []
+        other.send(*[Command(2, {}, b"", one.opaque, Flag.ANSWER) for one in asked])  # not asked, so not heard
+        target.send(*[Command(0, {}, one.body, one.opaque, Flag.ANSWER) for one in reversed(asked)])
+        assert [(a.code, a.body) for a in await asyncio.gather(*answers)] == [(0, bytes([n])) for n in range(20)]
+        target.send(Command(0, {}, b"", asked[0].opaque, Flag.ANSWER))  # a second answer does nothing
+        await asyncio.sleep(1)
+        assert len(server._calls) == 0 and not target.lost
+
+    scene(main)
+
+
+def test_a_call_ends_in_time_and_a_late_answer_does_nothing():
+    async def main(server, connect, offsets):
+        client = connect()
+        await asyncio.sleep(1)
+        [connection] = server.connections
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(NoAnswerError, match="may have been carried out"):
+            await server.call(connection, 40, {}, b"", 3.0)
+        assert 3.0 <= loop.time() - began < 3.2
+        client.send(Command(0, {}, b"", (await pushed(client)).opaque, Flag.ANSWER), Command(30, MAX_OFFSET))
+        await asyncio.sleep(1)
+        assert client.codes() == [40, 0] and len(server._calls) == 0
+
+    scene(main)
+
+
+def test_calls_end_with_their_connection():
+    async def main(server, connect, offsets):
+        client = connect()
+        await asyncio.sleep(1)
+        [connection] = server.connections
+        connect()
+        await asyncio.sleep(1)
+        calls = [server.call(connection, 40, {}, b"", 60.0) for _ in range(3)]
+        [beside] = [server.call(one, 40, {}, b"", 60.0) for one in server.connections if one is not connection]
+        client.transport.cut()
+        await asyncio.sleep(1)
+        assert [type(call.exception()) for call in calls] == [ConnectionLostError] * 3
+        assert not beside.done() and len(server._calls) == 1
+        with pytest.raises(NotSentError, match="the connection ended"):
+            await server.call(connection, 40, {}, b"", 60.0)
+        await server.close()
+        assert isinstance(beside.exception(), ConnectionLostError)
+
+    scene(main)
+
+
+def test_a_call_that_its_caller_cancels_is_forgotten():
+    async def main(server, connect, offsets):
+        client = connect()
+        await asyncio.sleep(1)
+        [connection] = server.connections
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(server.call(connection, 40, {}, b"", 60.0), 1.0)
+        assert len(server._calls) == 0
+        client.send(Command(0, {}, b"", (await pushed(client)).opaque, Flag.ANSWER))
+        await asyncio.sleep(1)
+        assert not client.lost
+
+    scene(main)
+
+
+def test_a_call_too_large_for_a_frame_is_not_sent():
+    async def main(server, connect, offsets):
+        client = connect()
+        await asyncio.sleep(1)
+        [connection] = server.connections
+        with pytest.raises(ValueError, match="a frame of"):
+            server.call(connection, 40, {}, bytes(16 << 20), 3.0)
+        await asyncio.sleep(1)
+        assert client.answers == [] and len(server._calls) == 0
+
+    scene(main)
+
+
+def test_a_call_is_answered_while_the_server_ends():
+    """A connection that has a request in flight stays open for the grace, and its answers count."""
+
+    async def main(server, connect, offsets):
+        client = connect()
+        client.send(Command(30, {**MAX_OFFSET, "topic": "held"}, opaque=1))
+        await asyncio.sleep(1)
+        [connection] = server.connections
+        answer = server.call(connection, 40, {}, b"", 3.0)
+        request = await pushed(client)
+        ending = asyncio.ensure_future(server.close())
+        await asyncio.sleep(0.1)
+        client.send(Command(0, {}, b"", request.opaque, Flag.ANSWER))
+        assert (await answer).code == 0
+        offsets.held[0].later(Answer())
+        await ending
+
+    scene(main)
 
 
 def test_real_sockets():
