@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX
@@ -28,10 +28,12 @@ from rocketc.broker.name_servers import NameServers, join_address
 from rocketc.broker.offsets import ConsumerOffsetManager
 from rocketc.broker.producers import ProducerManager
 from rocketc.broker.pull import PullProcessor
+from rocketc.broker.replies import ReplyProcessor
 from rocketc.broker.send import SPECIAL, SendProcessor, encode_properties, failed, refusal
 from rocketc.broker.table_writer import TableWriter
 from rocketc.broker.topics import FORBIDDEN, TopicManager, name_fault
 from rocketc.errors import RocketcError, StoreFullError, StoreIOError
+from rocketc.remoting.command import Command
 from rocketc.remoting.connection import Connection
 from rocketc.remoting.server import Processor, Server
 from rocketc.remoting.services import Services
@@ -139,15 +141,27 @@ class BrokerController:
 
     def _processors(self, chance: random.Random) -> list[Processor]:
         config, store = self.config, self.store
+        sends = SendProcessor(
+            self.path,
+            self.waits,
+            self.topics,
+            self.groups,
+            config,
+            self.host,
+            store.config.max_message_size,
+            self._clock,
+            chance,
+        )
         return [
-            SendProcessor(
+            sends,
+            ReplyProcessor(
+                sends.check,
+                self._call_client,
                 self.path,
                 self.waits,
-                self.topics,
-                self.groups,
+                self.producers,
                 config,
                 self.host,
-                store.config.max_message_size,
                 self._clock,
                 chance,
             ),
@@ -196,6 +210,13 @@ class BrokerController:
     def _notify(self, connection: Any, group: str) -> None:
         if not connection.is_lost:
             self.server.send(connection, NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+
+    def _call_client(
+        self, connection: Any, code: int, values: Mapping[str, Any], body: bytes, timeout: float
+    ) -> asyncio.Future[Command]:
+        """Send a request to a client, by the server that has its connection: see Server.call."""
+        server = self.vip_server if connection in self.vip_server.connections else self.server
+        return server.call(connection, code, values, body, timeout)
 
     def _lost(self, connection: Connection) -> None:
         self.consumers.connection_lost(connection)

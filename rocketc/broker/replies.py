@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from rocketc._layout import PROPERTY_DELAY
@@ -85,7 +85,7 @@ class ReplyProcessor:
         if self._clock() < start:
             return Answer(Code.SYSTEM_ERROR, remark=f"broker unable to service, until {start}")
         if not call.command.body:
-            return Answer(Code.SYSTEM_ERROR, remark="the body of the reply is empty")
+            return Answer(Code.SYSTEM_ERROR, remark="the reply lacks a body")
         return None
 
     # pushing
@@ -186,8 +186,3 @@ class ReplyProcessor:
         except (RocketcError, OSError):
             return None
         return (offsets[0], queue_offset, end) if status.is_stored else None
-
-
-def owner_of(connection: Hashable, servers: list[Any]) -> Any:
-    """Return the server that has a connection; the first one if no server has it."""
-    return next((server for server in servers if connection in server.connections), servers[0])

@@ -155,7 +155,7 @@ class SendProcessor:
                 Code.SYSTEM_ERROR,
                 remark=f"broker unable to service, until {self._config.start_accept_send_request_time_stamp}",
             )
-        found = self._check(sent)
+        found = self.check(sent)
         if isinstance(found, Answer):
             return found
         queue_id = sent["queueId"]
@@ -173,8 +173,8 @@ class SendProcessor:
             return Answer(Code.MESSAGE_ILLEGAL, remark=str(error))
         return self._store(call, found, queue_id, messages, properties, is_batch)
 
-    def _check(self, sent: dict[str, Any]) -> TopicConfig | Answer:
-        """Check the topic, in RocketMQ's order; return it, or the answer."""
+    def check(self, sent: dict[str, Any]) -> TopicConfig | Answer:
+        """Check the topic of a send or of a reply, in RocketMQ's order. Return the topic, or the answer."""
         name = sent["topic"]
         topic = self._topics.get(name)
         if not self._config.broker_permission & PERM_WRITE and topic is not None and topic.order:
@@ -197,11 +197,6 @@ class SendProcessor:
             return Answer(
                 Code.INVALID_PARAMETER, remark=f"request queueId[{sent['queueId']}] is illegal, {shown_topic(topic)}"
             )
-        if name.startswith(RETRY_PREFIX) and name[len(RETRY_PREFIX) :] not in self._groups:
-            return Answer(
-                Code.SUBSCRIPTION_GROUP_NOT_EXIST,
-                remark=f"subscription group not exist, {name[len(RETRY_PREFIX) :]}",
-            )
         return topic
 
     def _properties(self, text: str) -> dict[str, str]:
@@ -218,6 +213,12 @@ class SendProcessor:
         self, sent: dict[str, Any], topic: TopicConfig, properties: dict[str, str], is_batch: bool
     ) -> Answer | None:
         """Refuse what this broker can't do with a message."""
+        name = topic.topic_name
+        if name.startswith(RETRY_PREFIX) and name[len(RETRY_PREFIX) :] not in self._groups:
+            return Answer(
+                Code.SUBSCRIPTION_GROUP_NOT_EXIST,
+                remark=f"subscription group not exist, {name[len(RETRY_PREFIX) :]}",
+            )
         if properties.get(names.TRANSACTION, "").lower() == "true" or sent["sysFlag"] & FLAG_TRANSACTION_MASK:
             return Answer(
                 Code.NO_PERMISSION,

@@ -357,8 +357,8 @@ _REQUESTS = (
         body="DataVersion",
         answer_body="DataVersion",
     ),
-    Request(324, "SEND_REPLY_MESSAGE", fields=SEND, body="the reply's body"),
-    Request(325, "SEND_REPLY_MESSAGE_V2", fields=SEND, short=True, body="the reply's body"),
+    Request(324, "SEND_REPLY_MESSAGE", fields=SEND, answer=SENT, body="the reply's body"),
+    Request(325, "SEND_REPLY_MESSAGE_V2", fields=SEND, answer=SENT, short=True, body="the reply's body"),
     Request(326, "PUSH_REPLY_MESSAGE_TO_CLIENT", fields=PUSHED, body="the reply's body"),
     Request(
         327, "ADD_WRITE_PERM_OF_BROKER", fields=(Field("brokerName", TEXT),), answer=(Field("addTopicCount", INT),)

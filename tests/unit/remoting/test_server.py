@@ -10,9 +10,9 @@ from simulation import virtual
 
 from rocketc.errors import ConnectionLostError, NoAnswerError, NotSentError
 from rocketc.remoting._frames import FrameDecoder
+from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Flag, Form
 from rocketc.remoting.connection import Limits
-from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Server
 
 MAX_OFFSET = {"topic": "orders", "queueId": "3"}
