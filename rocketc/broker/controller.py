@@ -28,7 +28,9 @@ from rocketc.broker.name_servers import NameServers, join_address
 from rocketc.broker.offsets import ConsumerOffsetManager
 from rocketc.broker.producers import ProducerManager
 from rocketc.broker.pull import PullProcessor
+from rocketc.broker.rates import SAMPLE_SECONDS
 from rocketc.broker.replies import ReplyProcessor
+from rocketc.broker.runtime_info import RuntimeInfo
 from rocketc.broker.send import SPECIAL, SendProcessor, encode_properties, failed, refusal
 from rocketc.broker.table_writer import TableWriter
 from rocketc.broker.topics import FORBIDDEN, TopicManager, name_fault
@@ -98,6 +100,8 @@ class BrokerController:
         self.producers = ProducerManager()
         self.locks = RebalanceLockManager()
         self.pulls = PullProcessor(store, self.topics, self.groups.find, self.consumers, self.offsets, config)
+        accept_at = config.start_accept_send_request_time_stamp
+        self.runtime = RuntimeInfo(store, self.pulls, clock, accept_at=accept_at)
         processors = self._processors(chance)
         self.server = Server(processors, on_lost=self._lost, fast=self.path)
         without_pulls = [one for one in processors if one is not self.pulls]
@@ -120,7 +124,6 @@ class BrokerController:
         )
         self._changes: Changes | None = None
         self._services: Services | None = None
-        self.started_at = clock()
 
     def _send_path(self) -> SendPath:
         config = self.config
@@ -185,6 +188,7 @@ class BrokerController:
             ),
             LockProcessor(self.locks, clock=self._clock),
             LookupProcessor(store, config),
+            self.runtime,
         ]
 
     def _is_first_in_memory(self, topic: str, queue_id: int) -> bool:
@@ -235,6 +239,7 @@ class BrokerController:
         self._services.start("changes of queues", self._follow(self._changes))
         self._services.start("consumer offsets", self._persist())
         self._services.start("idle clients", self._expire())
+        self._services.start("rates", self._sample())
         if not self.config.real_time_notify_consumer_change:
             self._services.start("notices to consumers", self._send_notices())
         if not self.store.background:
@@ -302,6 +307,11 @@ class BrokerController:
             for connection in {*self.consumers.expire(self._clock()), *self.producers.expire(self._clock())}:
                 assert isinstance(connection, Connection)
                 connection.abort()
+
+    async def _sample(self) -> None:
+        while True:
+            self.runtime.sample(self._loop.time())
+            await asyncio.sleep(SAMPLE_SECONDS)
 
     async def _send_notices(self) -> None:
         while True:

@@ -67,6 +67,8 @@ class PullProcessor:
         sweep = SWEEP_SECONDS if config.long_polling_enable else config.short_polling_time_mills / 1000
         self.held = HeldPulls(self._answer_again, store.max_offset, self._loop, sweep)
         self.pulled = 0  # messages
+        self.found = self.missed = 0  # pulls that were answered with messages, and others
+        self.delivered: dict[tuple[str, str], list[int]] = {}  # by topic and group: messages and bytes
 
     def process(self, call: Call) -> Answer | None:
         pull = call.values
@@ -207,8 +209,17 @@ class PullProcessor:
         )
         if status is GetStatus.FOUND:
             answer.body = found.views
-            self.pulled += found.message_count
+            self._count(topic, group.group_name, found)
+        else:
+            self.missed += 1
         return answer
+
+    def _count(self, topic: str, group: str, found: RawGetResult) -> None:
+        self.found += 1
+        self.pulled += found.message_count
+        delivered = self.delivered.setdefault((topic, group), [0, 0])
+        delivered[0] += found.message_count
+        delivered[1] += found.total_bytes
 
     def _commit(self, pull: dict[str, Any], answer: Answer) -> None:
         group, topic, queue_id = pull["consumerGroup"], pull["topic"], pull["queueId"]

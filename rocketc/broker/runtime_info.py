@@ -1,0 +1,203 @@
+"""GET_BROKER_RUNTIME_INFO: the numbers of a broker that `mqadmin brokerStatus`, `clusterList` and `rocketc top` show.
+
+Source: RocketMQ AdminBrokerProcessor.prepareRuntimeInfo, StoreStatsService.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from rocketc.broker.rates import Rates
+from rocketc.config import StoreConfig
+from rocketc.errors import RocketcError
+from rocketc.read._message import Message
+from rocketc.remoting.codes import Code
+from rocketc.remoting.command import VERSION
+from rocketc.remoting.server import Answer, Call
+
+VERSION_NAME = "V5_3_3"
+_NS = 1_000_000  # of a ms
+# The broker processes requests on its event loop, and timed messages are refused: nothing of these waits.
+_ALWAYS_ZERO = (
+    *(f"{pool}ThreadPoolQueueSize" for pool in ("send", "pull", "litePull", "query", "ack")),
+    *(f"{pool}ThreadPoolQueueHeadWaitTimeMills" for pool in ("send", "pull", "litePull", "query", "ack")),
+    *("EndTransactionQueueSize", "timerReadBehind", "timerOffsetBehind", "timerCongestNum"),
+)
+
+
+class StatedStore(Protocol):
+    """What RuntimeInfo needs of a store."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def config(self) -> StoreConfig: ...
+    @property
+    def min_phy_offset(self) -> int: ...
+    @property
+    def max_phy_offset(self) -> int: ...
+    @property
+    def flushed_phy_offset(self) -> int: ...
+    def stats(self) -> dict[str, Any]: ...
+    def message(self, phy_offset: int, *, crc: str = "body", decompress: bool = True) -> Message | None: ...
+
+
+class Pulled(Protocol):
+    """What RuntimeInfo needs of a PullProcessor."""
+
+    pulled: int  # messages
+    found: int  # pulls
+    missed: int  # pulls
+
+
+class RuntimeInfo:
+    """Answers GET_BROKER_RUNTIME_INFO (28).
+
+    clock      ms since the epoch
+    accept_at  startAcceptSendRequestTimeStamp
+    sample() is due every second: it notes the counters for the rates, and those of midnight. Names of RocketMQ's that
+    are left out: putMessageDistributeTime and getMessageEntireTimeMax, which are not measured, the capacities of thread
+    pools, dispatchMaxBuffer and remainTransientStoreBufferNumbs.
+    """
+
+    codes = (28,)
+
+    def __init__(
+        self,
+        store: StatedStore,
+        pulls: Pulled,
+        clock: Callable[[], int],
+        *,
+        accept_at: int = 0,
+    ) -> None:
+        self._store, self._pulls, self._clock, self._accept_at = store, pulls, clock, accept_at
+        self.started_at = clock()
+        self.rates = Rates(self._counters)
+        self._earliest: tuple[int, int] = (-1, -1)  # start of the log, and the store timestamp there
+        self._day = _date(self.started_at)
+        self._today, self._yesterday = (0, 0), (0, 0)  # messages put and pulled until these midnights
+
+    def _counters(self) -> tuple[int, ...]:
+        pulls = self._pulls
+        return self._store.stats()["records"], pulls.found, pulls.missed, pulls.found + pulls.missed, pulls.pulled
+
+    def sample(self, now: float) -> None:
+        """Note the counters.
+
+        now  loop.time()
+        """
+        self.rates.sample(now)
+        if (day := _date(self._clock())) != self._day:
+            self._day = day
+            self._yesterday, self._today = self._today, (self._store.stats()["records"], self._pulls.pulled)
+
+    def process(self, call: Call) -> Answer:
+        try:
+            table = self.table()
+        except OSError as error:
+            return Answer(Code.SYSTEM_ERROR, remark=str(error))
+        return Answer(body=json.dumps({"table": table}, separators=(",", ":")).encode())
+
+    def table(self) -> dict[str, str]:
+        """Return the numbers as texts by RocketMQ's names. Raises OSError if a disk can't be asked."""
+        whole = self._of_messages() | self._of_the_log() | self._of_puts() | self._of_the_disk()
+        uptime = max(self._clock() - self.started_at, 0) // 1000
+        days, hours, minutes, seconds = uptime // 86400, uptime // 3600 % 24, uptime // 60 % 60, uptime % 60
+        whole |= {
+            "brokerActive": "true",
+            "brokerVersion": str(VERSION),
+            "brokerVersionDesc": VERSION_NAME,
+            "bootTimestamp": str(self.started_at),
+            "startAcceptSendRequestTimeStamp": str(self._accept_at),
+            "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
+            "timerEnqueueTps": "0.0",
+            "timerDequeueTps": "0.0",
+            "pageCacheLockTimeMills": "0",
+        }
+        return whole | dict.fromkeys(_ALWAYS_ZERO, "0")
+
+    def _of_messages(self) -> dict[str, str]:
+        put, got = self._store.stats()["records"], self._pulls.pulled
+        names = ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps")
+        return {
+            "msgPutTotalYesterdayMorning": str(self._yesterday[0]),
+            "msgPutTotalTodayMorning": str(self._today[0]),
+            "msgPutTotalTodayNow": str(put),
+            "msgGetTotalYesterdayMorning": str(self._yesterday[1]),
+            "msgGetTotalTodayMorning": str(self._today[1]),
+            "msgGetTotalTodayNow": str(got),
+            **{name: self.rates.show(index) for index, name in enumerate(names)},
+        }
+
+    def _of_the_log(self) -> dict[str, str]:
+        store = self._store
+        end = store.max_phy_offset
+        return {
+            "commitLogMinOffset": str(store.min_phy_offset),
+            "commitLogMaxOffset": str(end),
+            "dispatchBehindBytes": str(store.stats()["dispatch_behind_bytes"]),
+            "remainHowManyDataToFlush": show_bytes(max(end - store.flushed_phy_offset, 0)),
+            "earliestMessageTimeStamp": str(self._earliest_time()),
+        }
+
+    def _earliest_time(self) -> int:
+        """Return the store timestamp of the first message; -1 if there is none. It is read once for each first file."""
+        first = self._store.min_phy_offset
+        if self._earliest[0] != first or self._earliest[1] < 0:
+            try:
+                message = self._store.message(first, crc="none", decompress=False)
+            except (RocketcError, OSError):
+                message = None
+            self._earliest = first, -1 if message is None else message.store_timestamp
+        return self._earliest[1]
+
+    def _of_puts(self) -> dict[str, str]:
+        stats = self._store.stats()
+        times, count, size = stats["put_time"], stats["records"], stats["bytes"]
+        return {
+            "putMessageTimesTotal": str(count),
+            "putMessageSizeTotal": str(size),
+            "putMessageAverageSize": str(size / count if count else 0.0),
+            "putMessageFailedTimes": str(stats["refused"]),
+            "putMessageEntireTimeMax": str(times["max"] // _NS),
+            "putLatency99": f"{times['p99'] / _NS:.2f}",
+            "putLatency999": f"{times['p999'] / _NS:.2f}",
+        }
+
+    def _of_the_disk(self) -> dict[str, str]:
+        logs = self._store.config.commit_log_paths(self._store.path)
+        disks = [os.statvfs(log) for log in logs]
+        total, free = disks[0].f_blocks * disks[0].f_frsize, disks[0].f_bfree * disks[0].f_frsize
+        return {
+            "commitLogDiskRatio": str(max(map(_ratio, disks))),
+            **{f"commitLogDiskRatio_{log}": str(_ratio(disk)) for log, disk in zip(logs, disks, strict=True)},
+            "consumeQueueDiskRatio": str(_ratio(os.statvfs(self._store.path))),
+            "commitLogDirCapacity": f"Total : {show_bytes(total)}, Free : {show_bytes(free)}.",
+        }
+
+
+def _date(ms: int) -> datetime.date:
+    """Return the date of a time, in the time zone of this machine."""
+    return datetime.datetime.fromtimestamp(ms / 1000).date()
+
+
+def _ratio(disk: os.statvfs_result) -> float:
+    """Return the used part of what programs may use, rounded down to 2 digits."""
+    used = disk.f_blocks - disk.f_bfree
+    return used * 100 // max(used + disk.f_bavail, 1) / 100
+
+
+def show_bytes(count: int) -> str:
+    """Return a number of bytes as RocketMQ shows it.
+
+    >>> show_bytes(0), show_bytes(1229), show_bytes(252 << 30)
+    ('0 B', '1.2 KiB', '252.0 GiB')
+    """
+    size, unit = float(count), 0
+    while size >= 1024 and unit < 6:
+        size, unit = size / 1024, unit + 1
+    return f"{count} B" if unit == 0 else f"{size:.1f} {'KMGTPE'[unit - 1]}iB"
