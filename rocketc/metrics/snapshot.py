@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -132,7 +132,9 @@ def signature(path: str) -> tuple[int, ...] | None:
 class SnapshotReader:
     """Takes snapshots of one store repeatedly, and caches what does not change between them.
 
-    store  open, for writing or with read_only=True
+    store    open, for writing or with read_only=True
+    offsets  returns the offsets of groups: (topic, group, queue id, offset) each; None: those in config/
+    groups   returns the names of the consumer groups; None: those in config/
 
     It starts no thread, and holds a lock only while it reads a number. Use it in one thread at a time.
 
@@ -145,11 +147,19 @@ class SnapshotReader:
     (1, 0)
     """
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        offsets: Callable[[], Iterable[tuple[str, str, int, int]]] | None = None,
+        groups: Callable[[], Iterable[str]] | None = None,
+    ) -> None:
         self.store = store
         config = os.path.join(store.path, "config")
-        self._offsets = _Kept(os.path.join(config, "consumerOffset.json"), self._read_offsets)
-        self._groups = _Kept(os.path.join(config, "subscriptionGroup.json"), self._read_groups)
+        kept_offsets = _Kept(os.path.join(config, "consumerOffset.json"), self._read_offsets)
+        kept_groups = _Kept(os.path.join(config, "subscriptionGroup.json"), self._read_groups)
+        self._offsets = kept_offsets.get if offsets is None else offsets
+        self._groups = kept_groups.get if groups is None else groups
         self._table = _Kept(os.path.join(config, "topics.json"), lambda: set(store.topics()))
         self._oldest: tuple[int, int | None] = (-1, None)
         self._times: dict[tuple[str, int, int], int] = {}
@@ -198,7 +208,7 @@ class SnapshotReader:
             size=size,
             topics=topics,
             topic_count=len(names),
-            group_count=len({lag.group for lag in lags} | self._groups.get()),
+            group_count=len({lag.group for lag in lags}.union(self._groups())),
             lags=lags,
             engine=found,
         )
@@ -216,7 +226,7 @@ class SnapshotReader:
     def _lags(self, ends: dict[tuple[str, int], tuple[int, int]], now: int) -> list[Lag]:
         behind: dict[tuple[str, str], tuple[int, int | None]] = {}
         times = {}
-        for topic, group, queue_id, offset in self._offsets.get():
+        for topic, group, queue_id, offset in self._offsets():
             low, high = ends.get((topic, queue_id), (0, -1))
             if offset < 0 or high < 0:
                 continue

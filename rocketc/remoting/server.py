@@ -19,6 +19,7 @@ from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Flag
 from rocketc.remoting.connection import Connection, Frame, Limits
 from rocketc.remoting.requests import REQUESTS
+from rocketc.remoting.rpc_times import UNKNOWN, RpcTimes
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -106,6 +107,7 @@ class Server:
         self._sweep: asyncio.TimerHandle | None = None
         self.refused = 0  # connections beyond the limit
         self._calls = Calls()  # requests to peers
+        self.times = RpcTimes()
 
     # connections
 
@@ -185,10 +187,20 @@ class Server:
             reply(b"")
             return
 
+        time = asyncio.get_running_loop().time
+        began, is_late = time(), False
+
         def later(answer: Answer) -> None:
+            nonlocal began
+            if began >= 0.0:  # a second answer is not sent
+                code = command.code if command.code in REQUESTS else UNKNOWN
+                self.times.add(code, answer.code, time() - began, is_late)
+                began = -1.0
             reply(b"" if command.is_oneway else self._encode(command, answer))
 
-        if (answer := self._process(connection, command, later)) is not None:
+        answer = self._process(connection, command, later)
+        is_late = answer is None
+        if answer is not None:
             later(answer)
 
     def answered(self, connection: Connection, command: Command) -> None:
