@@ -6,6 +6,7 @@ Source: RocketMQ NettyRemotingServer, NettyRemotingAbstract.
 import asyncio
 import logging
 import socket
+from collections import deque
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -53,7 +54,7 @@ cdef class ConnectionCore:
         self._owner = owner
         self._fast = fast
         self._decoder = FrameDecoder()
-        self._frames = []
+        self._frames = deque()
         self._answers = []
         self._is_reading = self._peer_reads = True
         self._most_in_flight = owner.limits.in_flight
@@ -119,7 +120,7 @@ cdef class ConnectionCore:
             size = len(frame[1]) + len(frame[2])
             if not self._owner.take(self, size):
                 break
-            del self._frames[0]
+            self._frames.popleft()
             self.in_flight += 1
             self._size_in_flight += size
             reply = Reply.__new__(Reply)
@@ -140,7 +141,7 @@ cdef class ConnectionCore:
 
     cdef int _turn_away(self) except -1:
         """The server ends: it does not process the frames that arrive, but answers them."""
-        frames, self._frames = self._frames, []
+        frames, self._frames = self._frames, deque()
         for frame in frames:
             answer = self._owner.turn_away(self, frame)
             if answer and not self.is_lost:
