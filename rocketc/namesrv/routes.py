@@ -18,6 +18,7 @@ SILENT_MS = 120_000  # a broker that names no time of its own is removed after t
 UNIT, UNIT_SUB = 1, 2  # bits of topic_sys_flag
 MOST_BROKERS = 65_536
 MOST_QUEUE_DATAS = 1_000_000  # pairs of topic and broker; about 250 MB
+_MEMBERS_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
 _SET_BUCKETS = 16  # of an empty HashSet
 
 
@@ -27,6 +28,10 @@ class DataVersion(NamedTuple):
     state_version: int = 0
     timestamp: int = 0
     counter: int = 0
+
+    def is_older_than(self, other: DataVersion) -> bool:
+        """Whether it is of an earlier master. The other numbers of two masters cannot be compared."""
+        return self.state_version < other.state_version
 
 
 class QueueData(NamedTuple):
@@ -163,11 +168,7 @@ class RouteTable:
         known = self._brokers.get(broker.name)
         holder = known.members.get(broker.id) if known is not None else None
         version = DataVersion(timestamp=self._clock()) if broker.version is None else broker.version
-        if (
-            holder is not None
-            and holder.address != broker.address
-            and holder.version.state_version > version.state_version
-        ):
+        if holder is not None and holder.address != broker.address and version.is_older_than(holder.version):
             return Registered()
         if holder is None and len(broker.topics) == 1:
             return Registered(error="register broker failed")
@@ -189,7 +190,7 @@ class RouteTable:
         if broker.id == MASTER_ID or stands_in:
             self._take_topics(broker, is_changed, stands_in)
         master = data.members.get(MASTER_ID)
-        if broker.id == MASTER_ID or master is None:
+        if broker.id == MASTER_ID or master is None or master.cluster != broker.cluster:
             return Registered()
         return Registered(None, master.address, master.ha_address)
 
@@ -319,7 +320,8 @@ class RouteTable:
         queues = self._topics.get(topic)
         if queues is None:
             return None
-        brokers = [self._data(name, queue) for name, queue in queues.items()]
+        is_private = topic.startswith(_MEMBERS_TOPIC)  # the members of one broker name need the real ids (observed)
+        brokers = [self._data(name, None if is_private else queue) for name, queue in queues.items()]
         members = [member for name in queues for member in self._brokers[name].members.values()]
         filters = {member.address: member.filter_servers for member in members if member.filter_servers}
         return Route(brokers, list(queues.values()), filters)
