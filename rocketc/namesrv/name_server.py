@@ -53,6 +53,7 @@ class NameServer:
         self.address = ""  # host:port, while it listens
         self._listens = listens
         self._grace = grace
+        self._is_ending = False
 
     async def __aenter__(self) -> NameServer:
         self._loop = asyncio.get_running_loop()
@@ -66,6 +67,7 @@ class NameServer:
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        self._is_ending = True
         self._sweep.cancel()
         await self._server.close()
 
@@ -87,7 +89,7 @@ class NameServer:
         self._sweep = self._loop.call_later(self._interval(), self._expire)
 
     def _lost(self, connection: Connection) -> None:
-        for address in self.routes.lost(connection):
+        for address in self.routes.lost(connection) if not self._is_ending else ():
             _log.warning("%s: the connection ended; the broker is removed", address)
 
     def _save(self) -> None:
