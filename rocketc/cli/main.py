@@ -23,6 +23,7 @@ COMMANDS = {
     "rebuild": "Rebuild the consume queues and the index from the log.",
     "salvage": "Copy all valid messages of a damaged store to a new one.",
     "clean": "Show which old log files would be deleted, ask, delete.",
+    "namesrv": "Run a name server for RocketMQ's brokers and clients.",
     "bench": "Compare a store with this machine's memory and disk.",
     "decode-id": "Show the fields of a message id.",
     "broker": "Serve a store to clients of RocketMQ, in any language.",

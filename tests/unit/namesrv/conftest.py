@@ -25,7 +25,9 @@ class Net:
         virtual.link(client, self.server.connection(), self._chance)
         return client
 
-    async def register(self, name="a", address="a:0", id=0, topics=("orders", "bills"), *, client=None, version=1, **more):
+    async def register(
+        self, name="a", address="a:0", id=0, topics=("orders", "bills"), *, client=None, version=1, **more
+    ):
         client = client or self.connect()
         topics = topics if isinstance(topics, dict) else dict.fromkeys(topics, {})
         wrapper = {"topicConfigTable": topics, "dataVersion": {"counter": version, "stateVersion": 0, "timestamp": 5}}

@@ -47,7 +47,8 @@ def table(topics, **wrapper):
 
 
 @pytest.mark.parametrize(
-    "body, client, timestamp", [(V4_9_7, 399, 1795645199334), (V5_3_3, 479, 1795645198157), (V5_3_3, 399, 1795645198157)]
+    "body, client, timestamp",
+    [(V4_9_7, 399, 1795645199334), (V5_3_3, 479, 1795645198157), (V5_3_3, 399, 1795645198157)],
 )
 def test_compressed_bodies_of_both_releases(body, client, timestamp):
     found = decode(body, compressed=True, version=client)

@@ -183,6 +183,7 @@ def test_the_end_leaves_no_timer(scene):
 
     scene(main)
     with pytest.raises(RuntimeError, match="deadlock"):  # nothing is left to happen
+
         async def idle():
             async with NameServer(clock=lambda: 0, listens=False):
                 pass

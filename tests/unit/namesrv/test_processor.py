@@ -24,7 +24,31 @@ BROKER = {"brokerName": "a", "brokerAddr": "a:0", "clusterName": CLUSTER, "haSer
 
 
 def test_the_codes():
-    known = [100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327, 901, 904]
+    known = [
+        100,
+        101,
+        102,
+        103,
+        104,
+        105,
+        106,
+        205,
+        206,
+        216,
+        217,
+        219,
+        224,
+        304,
+        311,
+        312,
+        313,
+        318,
+        319,
+        322,
+        327,
+        901,
+        904,
+    ]
     assert sorted(PROCESSOR.codes) == known
     assert all(CODES[request.name] == request.code for request in OURS)
 
@@ -159,7 +183,12 @@ def test_the_data_version(scene):
         assert await ask(same) == (0, {"changed": "true"}, b"")
         await net.register()
         assert await ask(same) == (0, {"changed": "false"}, same)
-        for changed in (b'{"counter":2,"timestamp":5}', b'{"counter":1,"timestamp":6}', same.replace(b'n":0', b'n":1'), b""):
+        for changed in (
+            b'{"counter":2,"timestamp":5}',
+            b'{"counter":1,"timestamp":6}',
+            same.replace(b'n":0', b'n":1'),
+            b"",
+        ):
             assert await ask(changed) == (0, {"changed": "true"}, same)
         assert (await ask(b"{bad"))[0] == 1
 
@@ -194,10 +223,12 @@ def test_strict_and_lax_routes(scene, version, standard, strict):
 
 def test_strict_routes_are_ascii_as_fastjson_writes_it(scene):
     async def main(net):
-        await net.register('br订é"\\/<>&\'\u2028\x01\U0001f600')
+        await net.register("br订é\"\\/<>&'\u2028\x01\U0001f600")
         answer = await net.connect().ask("GET_ROUTEINFO_BY_TOPIC", topic="orders")
-        assert rb'"br\u8BA2\u00E9\"\\\/<>&' in answer.body and rb"'\u2028\u0001\uD83D\uDE00\"" in answer.body.replace(b'"', b'\\"')
-        assert json.loads(answer.body)["queueDatas"][0]["brokerName"] == 'br订é"\\/<>&\'\u2028\x01\U0001f600'
+        assert rb'"br\u8BA2\u00E9\"\\\/<>&' in answer.body and rb"'\u2028\u0001\uD83D\uDE00\"" in answer.body.replace(
+            b'"', b'\\"'
+        )
+        assert json.loads(answer.body)["queueDatas"][0]["brokerName"] == "br订é\"\\/<>&'\u2028\x01\U0001f600"
 
     scene(main)
 
@@ -355,7 +386,9 @@ def test_a_setting_that_the_user_refuses_to_change(scene):
 def shape(value):
     """A value with each number and text replaced by its type. Tables and lists are replaced by one of their entries."""
     if isinstance(value, dict):
-        is_table = any(isinstance(name, int) or name.isdigit() or "-" in name or ":" in name or name == CLUSTER for name in value)
+        is_table = any(
+            isinstance(name, int) or name.isdigit() or "-" in name or ":" in name or name == CLUSTER for name in value
+        )
         entries = {("*" if is_table else name): shape(inner) for name, inner in value.items()}
         return dict(sorted(entries.items())) if is_table else entries
     return [shape(inner) for inner in value[:1]] if isinstance(value, list) else type(value).__name__
@@ -397,7 +430,9 @@ def test_each_field_missing_empty_wrong_and_huge(scene, request_, field):
     async def main(net):
         await net.register()
         client = net.connect()
-        whole = {f.name: VALUES.get(f.kind, "text") for f in request_.fields if f.name not in ("compressed", "bodyCrc32")}
+        whole = {
+            f.name: VALUES.get(f.kind, "text") for f in request_.fields if f.name not in ("compressed", "bodyCrc32")
+        }
         without = {name: text for name, text in whole.items() if name != field.name}
         answer = await client.send(request_.code, without)
         assert answer.code == (1 if field.required else answer.code)
@@ -418,7 +453,9 @@ def test_wrong_bodies(scene, request_, caplog):
     async def main(net):
         await net.register()
         client = net.connect()
-        fields = {f.name: VALUES.get(f.kind, "text") for f in request_.fields if f.name not in ("compressed", "bodyCrc32")}
+        fields = {
+            f.name: VALUES.get(f.kind, "text") for f in request_.fields if f.name not in ("compressed", "bodyCrc32")
+        }
         for body in BODIES:
             for compressed in ("true", "false"):
                 answer = await client.send(request_.code, {**fields, "compressed": compressed}, body)

@@ -94,7 +94,9 @@ def test_a_registered_topic_changes_only_with_the_data_version(table):
     changed = {"orders": QueueData("", 9, 9, 4), "bills": QueueData("")}
     register(table, topics=changed)
     assert table.route("orders").queues == [QueueData("a", 4, 5)]
-    for number, version in enumerate([(0, 0, 2), (0, 1, 2), (1, 1, 2), (1, 1, 1)]):  # each number counts; also backwards
+    for number, version in enumerate(
+        [(0, 0, 2), (0, 1, 2), (1, 1, 2), (1, 1, 1)]
+    ):  # each number counts; also backwards
         register(table, topics={**changed, "orders": QueueData("", number)}, version=version)
         assert table.route("orders").queues[0].read_queue_nums == number
 
@@ -359,7 +361,10 @@ def test_delete_a_topic(table):
 
 
 def test_the_lists_of_topics(table):
-    register(table, topics={name: QueueData("", topic_sys_flag=flag) for flag, name in enumerate(["no", "unit", "sub", "both"])})
+    register(
+        table,
+        topics={name: QueueData("", topic_sys_flag=flag) for flag, name in enumerate(["no", "unit", "sub", "both"])},
+    )
     register(table, "b", "b:0", topics=("no", "own"), cluster="other")
     assert set(table.topics()) == {"no", "unit", "sub", "both", "own"}
     assert set(table.topics(CLUSTER)) == {"no", "unit", "sub", "both"} and set(table.topics("other")) == {"no", "own"}
