@@ -11,6 +11,9 @@ its length as int32 (found with RegisterBrokerBody.encode(true) of 4.9.7 and 5.3
     int32                 number of static topics; only from clients of V5_0_0 and later
     each static topic     JSON
 
+A broker of 5.3.3 with compressedRegister=true sends such a body with compressed=false, and RocketMQ's own name server
+refuses it. Here the first byte decides as well: it is that of a zlib stream, and JSON cannot begin with it.
+
 bodyCrc32 is the CRC-32 of the body as sent, without its highest bit; 0 or none is not checked.
 Source: RocketMQ RegisterBrokerBody, TopicConfig, DataVersion, observed.
 """
@@ -29,6 +32,7 @@ from rocketc.tables.fastjson import parse
 
 INFLATED_MOST = 32 << 20  # bytes
 _V5_0_0 = 413
+_ZLIB = 0x78  # the first byte of a zlib stream
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _INT = range(-(1 << 31), 1 << 31)
 _LONG = range(-(1 << 63), 1 << 63)
@@ -63,7 +67,7 @@ def decode_register_body(body: bytes, *, compressed: bool, client_version: int) 
     """
     if not body:
         return RegisterBrokerBody({}, DataVersion())
-    if compressed:
+    if compressed or body[0] == _ZLIB:
         return _decode_parts(_inflate(body), client_version)
     data = _object(_json(body, "RegisterBrokerBody"), "RegisterBrokerBody")
     wrapper = data.get("topicConfigSerializeWrapper")

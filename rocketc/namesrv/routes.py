@@ -222,9 +222,10 @@ class RouteTable:
                 self._put(topic, queue._replace(broker_name=broker.name, perm=perm))
 
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Note the queues of one topic on brokers that are registered; others are left out."""
-        for queue in queues:
-            if queue.broker_name in self._brokers:
+        """Note the queues of one topic. If one of its brokers is not registered, nothing changes (observed)."""
+        queues = list(queues)
+        if all(queue.broker_name in self._brokers for queue in queues):
+            for queue in queues:
                 is_new = queue.broker_name not in self._topics.get(topic, ())
                 if not is_new or self._queue_datas < self._most_queue_datas:
                     self._put(topic, queue)

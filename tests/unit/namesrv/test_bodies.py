@@ -151,11 +151,15 @@ def test_an_empty_body():
 @pytest.mark.parametrize(
     "body",
     [
-        b"{}", b'{"topicConfigSerializeWrapper":null}', b'{"topicConfigSerializeWrapper":[]}', b'{"filterServerList":null}',
-        b'{"topicConfigSerializeWrapper":{}}', b'{"topicConfigSerializeWrapper":{"topicConfigTable":null,"dataVersion":null}}',
+        b"{}",
+        b'{"topicConfigSerializeWrapper":null}',
+        b'{"topicConfigSerializeWrapper":[]}',
+        b'{"filterServerList":null}',
+        b'{"topicConfigSerializeWrapper":{}}',
+        b'{"topicConfigSerializeWrapper":{"topicConfigTable":null,"dataVersion":null}}',
         b' {"unknown":[1,{"a":null}]} ',
     ],
-)  # fmt: skip
+)
 def test_bodies_that_lack_parts(body):
     assert decode(body) == ({}, None, ())
 
@@ -187,7 +191,9 @@ def test_the_name_in_the_topic_counts():
 @pytest.mark.parametrize(
     "body, error",
     [
-        (b"x", "RegisterBrokerBody is not JSON: line 1, column 1"),
+        (b"y", "RegisterBrokerBody is not JSON: line 1, column 1"),
+        (b"x", "RegisterBrokerBody ends too early"),
+        (b"xxxx", "RegisterBrokerBody is not compressed with zlib"),
         (b'{"a":1', "RegisterBrokerBody is not JSON"),
         (b"[" * 5000, "RegisterBrokerBody is not JSON"),
         (b"\xff", "RegisterBrokerBody is not JSON"),

@@ -132,6 +132,8 @@ def test_one_topic_alone_is_only_accepted_from_a_registered_broker(table):
 def test_register_one_topic_after_its_broker(table):
     register(table)
     table.register_topic("single", [QueueData("a", 1, 2, 6), QueueData("unknown")])
+    assert table.route("single") is None
+    table.register_topic("single", [QueueData("a", 1, 2, 6)])
     assert table.route("single").queues == [QueueData("a", 1, 2, 6)]
     table.register_topic("single", [QueueData("a", 3, 3, 4)])
     assert table.route("single").queues == [QueueData("a", 3, 3, 4)]

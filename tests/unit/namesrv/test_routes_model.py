@@ -55,7 +55,8 @@ class RouteMachine(RuleBasedStateMachine):
 
     @rule(
         name=NAMES, cluster=CLUSTERS, address=ADDRESSES, id=IDS, connection=CONNECTIONS, version=VERSIONS,
-        topics=st.dictionaries(st.sampled_from(TOPICS), QUEUES), timeout=st.sampled_from([None, 10]), acting=st.booleans(),
+        topics=st.dictionaries(st.sampled_from(TOPICS), QUEUES), timeout=st.sampled_from([None, 10]),
+        acting=st.booleans(),
     )  # fmt: skip
     def register(self, name, cluster, address, id, connection, version, topics, timeout, acting):
         got = self.table.register(
