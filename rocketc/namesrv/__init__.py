@@ -2,4 +2,5 @@
 
 Knows: routes, the life of brokers, key-value settings, and the requests about them.
 Does not know: how frames are cut and written (remoting), messages and stores.
+Others use: `name_server` (NameServer), `config` (NamesrvConfig).
 """

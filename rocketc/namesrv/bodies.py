@@ -1,7 +1,7 @@
 """The bodies that brokers send to a name server: their topics, and data versions.
 
-RegisterBrokerBody is JSON, or, with the header field compressed=true, one zlib stream of these parts; each begins with
-its length as int32 (found with RegisterBrokerBody.encode(true) of 4.9.7 and 5.3.3; numbers are big-endian):
+RegisterBrokerBody is JSON. With the header field compressed=true it is one zlib stream of the parts below. Each part
+begins with its length as int32, big-endian. RegisterBrokerBody.encode(true) of 4.9.7 and 5.3.3 shows them:
 
     the data version      JSON: {"counter":0,"stateVersion":0,"timestamp":0}; 4.9.7 lacks stateVersion
     int32                 number of topics
@@ -64,6 +64,10 @@ def decode_register_body(body: bytes, *, compressed: bool, client_version: int) 
 
     client_version  of the request: it says which parts a compressed body has
     Raises BadRequestError. The data version of an empty body is DataVersion().
+
+    >>> body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"orders":{"perm":4}}}}'
+    >>> decode_register_body(body, compressed=False, client_version=479).topics["orders"].perm
+    4
     """
     if not body:
         return RegisterBrokerBody({}, DataVersion())
@@ -77,18 +81,26 @@ def decode_register_body(body: bytes, *, compressed: bool, client_version: int) 
     version = wrapper.get("dataVersion")
     return RegisterBrokerBody(
         topics,
-        None if version is None else data_version(version),
+        None if version is None else _data_version(version),
         _filter_servers(data.get("filterServerList")),
     )
 
 
 def decode_data_version(body: bytes) -> DataVersion | None:
-    """Decode the body of QUERY_DATA_VERSION; None for an empty one. Raises BadRequestError."""
-    return data_version(_json(body, "DataVersion")) if body else None
+    """Decode the body of QUERY_DATA_VERSION; None for an empty one. Raises BadRequestError.
+
+    >>> decode_data_version(b'{"counter":3,"stateVersion":1,"timestamp":1700000000000}')
+    DataVersion(state_version=1, timestamp=1700000000000, counter=3)
+    """
+    return _data_version(_json(body, "DataVersion")) if body else None
 
 
 def decode_queue_datas(body: bytes) -> list[QueueData]:
-    """Decode the queues in the body of REGISTER_TOPIC_IN_NAMESRV. Raises BadRequestError."""
+    """Decode the queues in the body of REGISTER_TOPIC_IN_NAMESRV. Raises BadRequestError.
+
+    >>> decode_queue_datas(b'{"queueDatas":[{"brokerName":"broker-a","perm":6}]}')[0].perm
+    6
+    """
     if not body:
         return []
     found = _object(_json(body, "TopicRouteData"), "TopicRouteData").get("queueDatas") or []
@@ -103,8 +115,7 @@ def decode_queue_datas(body: bytes) -> list[QueueData]:
     return queues
 
 
-def data_version(data: Any) -> DataVersion:
-    """Return the data version that a JSON value holds. Raises BadRequestError."""
+def _data_version(data: Any) -> DataVersion:
     found = _object(data, "dataVersion")
     names = ("stateVersion", "timestamp", "counter")
     return DataVersion(*(_number(found.get(name), 0, _LONG, f"dataVersion: {name}") for name in names))
@@ -182,7 +193,7 @@ def _inflate(body: bytes) -> bytes:
 
 def _decode_parts(raw: bytes, client_version: int) -> RegisterBrokerBody:
     parts = _Parts(raw)
-    version = data_version(_json(parts.block(), "dataVersion"))
+    version = _data_version(_json(parts.block(), "dataVersion"))
     topics = dict(_topic_of_text(text) for text in parts.blocks())
     servers = _filter_servers(_json(parts.block(), "filterServerList"))
     if client_version >= _V5_0_0:

@@ -17,7 +17,7 @@ from rocketc.errors import StoreIOError
 
 Value = bool | int | str
 
-# Settings of RocketMQ that have no effect here. They are kept, because tools read and write all settings.
+# Settings of RocketMQ without effect here. They are kept, because tools read and write all settings.
 _UNUSED: dict[str, Value] = {
     "clientRequestThreadPoolNums": 8,
     "clientRequestThreadPoolQueueCapacity": 50000,
@@ -74,7 +74,7 @@ class NamesrvConfig:
     scan_not_active_broker_interval  ms between two looks for brokers that are silent
     server_channel_max_idle_time_seconds  seconds after which a silent connection is closed
     rocketmq_home   only reported
-    unused          settings of RocketMQ that have no effect here, by RocketMQ's name
+    unused          settings of RocketMQ without effect here, by RocketMQ's name
     """
 
     bind_address: str = "0.0.0.0"
@@ -97,7 +97,7 @@ class NamesrvConfig:
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> tuple[NamesrvConfig, list[str]]:
-        """Return the settings of a properties file, and the names in it that have no effect: unknown and unused ones.
+        """Return the settings of a properties file, and the names in it without effect: unknown and unused ones.
 
         The file is then also the config_store_path. Raises ValueError with file, name and value; StoreIOError.
         """
@@ -144,7 +144,7 @@ class NamesrvConfig:
         return not black.isdisjoint(changes)
 
     def update(self, changes: Mapping[str, str]) -> list[str]:
-        """Change settings by RocketMQ's names. As in RocketMQ, unknown names and numbers that are none are left out.
+        """Change settings by RocketMQ's names. As in RocketMQ, unknown names and wrong numbers are left out.
 
         Returns the names that changed.
         """

@@ -22,6 +22,10 @@ def route_body(route: Route, order_conf: str | None, *, strict: bool) -> bytes:
 
     order_conf  the order settings of the topic, or None
     strict      True: JSON that every parser reads; False: fastjson's lax form
+
+    >>> broker = BrokerData("broker-a", "C", {0: "127.0.0.1:10911"}, False)
+    >>> print(route_body(Route([broker], [], {}), None, strict=False).decode()[:50])
+    {"brokerDatas":[{"brokerAddrs":{0:"127.0.0.1:10911
     """
     data: dict[str, Any] = {
         "brokerDatas": [_broker(broker, strict) for broker in route.brokers],
@@ -34,7 +38,11 @@ def route_body(route: Route, order_conf: str | None, *, strict: bool) -> bytes:
 
 
 def cluster_body(brokers: Mapping[str, BrokerData], clusters: Mapping[str, Sequence[str]]) -> bytes:
-    """Return ClusterInfo: all brokers by name, and the broker names of each cluster."""
+    """Return ClusterInfo: all brokers by name, and the broker names of each cluster.
+
+    >>> cluster_body({}, {"C": ["broker-a"]})
+    b'{"brokerAddrTable":{},"clusterAddrTable":{"C":["broker-a"]}}'
+    """
     return to_bytes(
         {
             "brokerAddrTable": {name: _broker(broker, False) for name, broker in brokers.items()},

@@ -1,7 +1,8 @@
 """Key-value settings by namespace, and their file kvConfig.json.
 
-RocketMQ keeps the file in the folder `namesrv` of the user's home: {"configTable":{NAMESPACE:{KEY:VALUE}}} on one line,
-and the version before as `.bak`; it writes the file before it answers (observed on 4.9.7 and 5.3.3).
+RocketMQ keeps the file in the folder `namesrv` of the user's home. It has one line:
+{"configTable":{NAMESPACE:{KEY:VALUE}}}. The previous version is kept as `.bak`. RocketMQ writes the file before it
+answers (observed on 4.9.7 and 5.3.3).
 Source: RocketMQ KVConfigManager.
 """
 

@@ -134,7 +134,7 @@ class RouteTable:
 
     config  the settings support_acting_master and delete_topic_with_broker_registration; they may change at any time
     clock   wall time in ms, for brokers that send no data version
-    Times are arguments, in ms of any clock that does not go back. A connection is any value that stands for one.
+    Times are arguments, in ms of any clock that does not go back. A connection is any hashable value.
     """
 
     def __init__(
@@ -362,7 +362,7 @@ class RouteTable:
         return {member.name for member in self._members.values() if member.cluster == cluster}
 
     def members(self, name: str) -> dict[int, str]:
-        """Return the addresses of a broker name by id, sorted by it; an unknown name has none."""
+        """Return the addresses of a broker name by id, sorted by it; {} for an unknown name."""
         data = self._brokers.get(name)
         return {} if data is None else {id: data.members[id].address for id in sorted(data.members)}
 

@@ -118,6 +118,12 @@ def replace_file(path: str | os.PathLike[str], raw: bytes) -> None:
 
     path  the file; its folder exists
     Raises StoreIOError or StoreFullError with the file's name; the file is then the old or the new one.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "namesrv.conf"
+    >>> replace_file(path, b"listenPort=9876")
+    >>> path.read_text()
+    'listenPort=9876'
     """
     path = os.fspath(path)
     new, old = f"{path}.tmp", f"{path}.bak.tmp"

@@ -76,7 +76,7 @@ def test_a_file_with_other_types(path, table):
     assert KvConfig(path).get("n", "k") is None
 
 
-def test_values_that_are_no_texts(path):
+def test_values_that_are_numbers(path):
     path.parent.mkdir()
     path.write_text('{"configTable":{"n":{"k":5,6:"v"}}}')
     assert KvConfig(path).namespace("n") == {"k": "5", "6": "v"}

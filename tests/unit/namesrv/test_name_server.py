@@ -49,7 +49,7 @@ def test_the_time_that_a_broker_names(scene, caplog):
     ]
 
 
-def test_a_data_version_that_changed_is_no_sign_of_life(scene):
+def test_another_data_version_is_not_a_sign_of_life(scene):
     async def main(net):
         broker = await net.register(heartbeatTimeoutMillis=3000)
         values = {"clusterName": "DefaultCluster", "brokerName": "a", "brokerAddr": "a:0", "brokerId": 0}

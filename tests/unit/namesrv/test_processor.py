@@ -438,7 +438,7 @@ def complete(request):
 
 @pytest.mark.parametrize("request_, field", FIELDS, ids=lambda x: x.name)
 def test_each_field_missing_empty_wrong_and_huge(scene, request_, field):
-    """The answer is positive or an error of its own; nothing is logged as a fault, and the server goes on."""
+    """The answer is positive or an error of its own; nothing is logged as a fault, and the server continues."""
 
     async def main(net):
         await net.register()

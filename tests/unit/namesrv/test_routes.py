@@ -57,7 +57,7 @@ def test_filter_servers_are_those_of_the_last_registration(table):
     assert table.route("orders").filter_servers == {}
 
 
-def test_a_master_gets_no_address_and_a_slave_gets_its_masters(table):
+def test_only_a_slave_gets_the_address_of_its_master(table):
     assert register(table) == Registered()
     assert register(table, address="a:1", id=1) == Registered(None, "a:0", "a:0/ha")
     assert addresses(table) == {"a": {0: "a:0", 1: "a:1"}}
@@ -280,7 +280,7 @@ def acting(table, config):
     return table
 
 
-def test_a_slave_stands_in_for_its_master(acting):
+def test_a_slave_takes_the_place_of_its_master(acting):
     acting.unregister("a", CLUSTER, "a:0")
     assert addresses(acting) == {"a": {0: "a:1", 2: "a:2"}} and perms(acting) == {"a": 4}
     assert acting.brokers()["a"].addresses == {1: "a:1", 2: "a:2"}  # only routes show it
@@ -297,7 +297,7 @@ def test_the_setting_decides_when_a_route_is_asked_for(acting, config):
     assert addresses(acting) == {"a": {1: "a:1", 2: "a:2"}} and perms(acting) == {"a": 4}
 
 
-def test_a_writable_topic_has_no_stand_in(acting):
+def test_a_writable_topic_shows_the_real_ids(acting):
     acting.lost("a:0")
     acting.add_write_perm("a")
     assert addresses(acting) == {"a": {1: "a:1", 2: "a:2"}} and perms(acting) == {"a": 6}
@@ -324,7 +324,7 @@ def test_the_master_comes_back(acting):
     assert addresses(acting) == {"a": {0: "a:0", 1: "a:1", 2: "a:2"}} and perms(acting) == {"a": 6}
 
 
-def test_brokers_that_do_not_allow_it_have_no_stand_in(table, config):
+def test_brokers_that_do_not_allow_it(table, config):
     config.support_acting_master = True
     register(table)
     register(table, address="a:1", id=1)
