@@ -70,18 +70,6 @@ def test_the_first_signal_ends_it_in_order(server, number):
     assert err.decode().rstrip().endswith(f"INFO rocketc: {number.name}: ending")
 
 
-def test_the_second_signal_ends_it_at_once(server):
-    process, port = server()
-    with socket.create_connection(("127.0.0.1", port), 10) as peer:
-        process.send_signal(signal.SIGSTOP)  # both signals come before it can end
-        peer.sendall(b"\0\0\1\0")
-        process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGCONT)
-        process.communicate(timeout=20)
-    assert process.returncode in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM)
-
-
 def test_a_file_of_settings(server, tmp_path):
     conf = tmp_path / "namesrv.conf"
     kv = tmp_path / "elsewhere" / "kv.json"
