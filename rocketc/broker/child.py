@@ -137,10 +137,7 @@ class ChildBroker:
 
         from rocketc.broker.new_topic import create_topic
 
-        main = create_topic(self.address, self.name_server.partition(";")[0], name, queue_nums)
+        name_server = self.name_server.partition(";")[0]
+        main = create_topic(self.address, name_server, name, queue_nums, lambda: self.topics.get(name))
         with concurrent.futures.ThreadPoolExecutor(1) as pool:  # the caller's thread may run a loop
-            refusal = pool.submit(asyncio.run, main).result()
-        topic = self.topics.get(name)
-        if topic is None:
-            raise ValueError(f"{name}: the broker did not create the topic: {refusal}")
-        return topic
+            return pool.submit(asyncio.run, main).result()

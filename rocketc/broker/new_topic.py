@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+from collections.abc import Callable
 
 from rocketc.broker.name_servers import split_address
+from rocketc.errors import NoAnswerError
 from rocketc.remoting.channel import Channel
 from rocketc.remoting.codes import Code
-from rocketc.tables.topics import DEFAULT_TOPIC
+from rocketc.tables.topics import DEFAULT_TOPIC, TopicConfig
 
 SEND_MESSAGE, GET_ROUTEINFO_BY_TOPIC = 10, 105
 _ROUTE_SECONDS = 5.0
@@ -17,10 +19,20 @@ _RETRY_SECONDS = 0.005
 _NO_QUEUE = (1 << 31) - 1
 
 
-async def create_topic(address: str, name_server: str, name: str, queue_nums: int) -> str | None:
-    """Create a topic without a message, and return when the name server knows it.
+async def create_topic(
+    address: str, name_server: str, name: str, queue_nums: int, find: Callable[[], TopicConfig | None]
+) -> TopicConfig:
+    """Create a topic, and return it when the name server knows it.
 
-    The send to a queue that does not exist is refused after its topic was created.
+    The broker refuses a send to a queue that does not exist, but before that it creates the topic.
+    find  looks for the topic in the broker's table on the disk, which is written a moment later
+    Raises ValueError if the broker does not create it, NoAnswerError if that takes too long.
+
+    >>> import rocketc
+    >>> with rocketc.Broker() as broker:
+    ...     find = lambda: broker.topics.get("orders")
+    ...     asyncio.run(create_topic(broker.address, broker.name_server, "orders", 2, find)).write_queue_nums
+    2
     """
     loop = asyncio.get_running_loop()
     chance = random.Random()
@@ -42,10 +54,14 @@ async def create_topic(address: str, name_server: str, name: str, queue_nums: in
     try:
         answer = await broker.call(SEND_MESSAGE, values, deadline)
         if answer.code != Code.INVALID_PARAMETER:
-            return answer.remark
+            raise ValueError(f"{name}: the broker did not create the topic: {answer.remark}")
         while (await names.call(GET_ROUTEINFO_BY_TOPIC, {"topic": name}, deadline)).code != Code.SUCCESS:
             await asyncio.sleep(_RETRY_SECONDS)
-        return answer.remark
+        while (topic := find()) is None:
+            if loop.time() > deadline:
+                raise NoAnswerError("no answer in time; the request may have been carried out")
+            await asyncio.sleep(_RETRY_SECONDS)
+        return topic
     finally:
         broker.close()
         names.close()
