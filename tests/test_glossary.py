@@ -86,7 +86,11 @@ def test_an_option_has_one_meaning_in_all_commands():
                 few, many = sorted(option.opts, key=len)
                 short.setdefault(few, set()).add(many)
     several = {few: sorted(many) for few, many in short.items() if len(many) > 1}
-    assert several == {"-o": ["--offset", "--output"], "-n": ["--dry-run", "--interval"]}
+    assert several == {
+        "-o": ["--offset", "--output"],
+        "-n": ["--dry-run", "--interval", "--name-server"],  # --name-server and --conf: as in RocketMQ's mqbroker
+        "-c": ["--conf", "--count"],
+    }
 
 
 def test_arguments_of_open_are_the_options_of_the_broker():

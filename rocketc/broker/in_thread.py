@@ -8,9 +8,10 @@ import contextlib
 import threading
 
 from rocketc.broker.config import BrokerConfig
-from rocketc.broker.running import RunningBroker, run_on_loop, running_broker
+from rocketc.broker.running import RunningBroker, running_broker
 from rocketc.broker.settings import temporary_folder
 from rocketc.config import StoreConfig
+from rocketc.remoting.loops import run_on_loop
 from rocketc.tables.topics import TopicConfig
 
 

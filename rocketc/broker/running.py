@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import errno
@@ -10,9 +9,9 @@ import ipaddress
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.controller import BrokerController
@@ -76,7 +75,7 @@ def _listen(host: str, port: int) -> socket.socket:
             backlog=1024,
         )
     except OSError as error:
-        raise OSError(error.errno, error.strerror, join_address(host, port)) from None
+        raise OSError(error.errno, os.strerror(error.errno or 0), join_address(host, port)) from None
     one.setblocking(False)
     return one
 
@@ -143,7 +142,7 @@ async def running_broker(
     namesrv_port  of the name server that runs inside if config.namesrv_addr is not set; 0: a free one
     Raises OSError for a port in use, ValueError, and the errors of rocketc.open().
 
-    >>> import tempfile
+    >>> import asyncio, tempfile
     >>> async def main():
     ...     config = BrokerConfig(listen_port=0)
     ...     async with running_broker(tempfile.mkdtemp(), config, StoreConfig(), namesrv_port=0) as running:
@@ -180,21 +179,6 @@ async def running_broker(
         stack.push_async_callback(controller.close)
         await controller.start(main, vip)
         yield RunningBroker(controller, join_address(host, port), ";".join(addresses))
-
-
-def run_on_loop(main: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine on a loop of its own, as asyncio.run(): uvloop's if it is installed.
-
-    >>> async def main():
-    ...     return 1
-    >>> run_on_loop(main())
-    1
-    """
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(main)
-    return uvloop.run(main)
 
 
 def split_port(address: str) -> int:

@@ -7,9 +7,9 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import socket
 import threading
+from functools import partial
 from typing import Any
 
 import click
@@ -55,8 +55,8 @@ def broker(
     A program that starts a broker for its tests uses --temporary --json --until-eof, and 0 for both ports.
     """
     from rocketc.broker.config import BrokerConfig, read_broker_conf
-    from rocketc.broker.running import run_on_loop
     from rocketc.broker.settings import split_fields, temporary_config, temporary_folder
+    from rocketc.cli.serving import serve
 
     fields: dict[str, Any] = {}
     store_config = StoreConfig()
@@ -93,9 +93,10 @@ def broker(
         if temporary:
             path = ending.enter_context(temporary_folder())
             store_config = temporary_config(store_config, of_store)
-        serving = _serve(str(path), config, store_config, 9876 if namesrv_port is None else namesrv_port,
-                         as_json=as_json, until_eof=until_eof)  # fmt: skip
-        return run_on_loop(serving)
+        serving = partial(
+            _serve, str(path), config, store_config, 9876 if namesrv_port is None else namesrv_port, as_json, until_eof
+        )
+        return serve(serving, logging.WARNING if as_json else logging.INFO)
 
 
 def _settings(text: str | None) -> dict[str, Any]:
@@ -130,20 +131,18 @@ def _is_remote(addresses: str | None) -> bool:
 
 
 async def _serve(
-    path: str, config: Any, store_config: StoreConfig, namesrv_port: int, *, as_json: bool, until_eof: bool
+    path: str,
+    config: Any,
+    store_config: StoreConfig,
+    namesrv_port: int,
+    as_json: bool,
+    until_eof: bool,
+    stop: asyncio.Event,
 ) -> int:
     from rocketc.broker.running import is_loopback, running_broker
 
-    log = logging.StreamHandler()
-    log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.getLogger("rocketc").addHandler(log)
-    logging.getLogger("rocketc").setLevel(logging.WARNING if as_json else logging.INFO)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, _end, stop, number)
     if until_eof:
-        threading.Thread(target=_follow_stdin, args=(loop, stop), daemon=True).start()
+        threading.Thread(target=_follow_stdin, args=(asyncio.get_running_loop(), stop), daemon=True).start()
     is_serving = False
     try:
         async with running_broker(path, config, store_config, namesrv_port=namesrv_port) as running:
@@ -171,11 +170,3 @@ def _follow_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
             pass
     with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(stop.set)
-
-
-def _end(stop: asyncio.Event, number: signal.Signals) -> None:
-    """The first signal ends the broker in order; the second one at once."""
-    if stop.is_set():
-        signal.signal(number, signal.SIG_DFL)
-        signal.raise_signal(number)
-    stop.set()

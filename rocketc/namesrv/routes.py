@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rocketc._layout import SYSTEM_PREFIX
 from rocketc.namesrv.config import NamesrvConfig
 from rocketc.tables.fastjson import in_java_order
 from rocketc.tables.topics import PERM_WRITE
@@ -18,7 +19,7 @@ SILENT_MS = 120_000  # a broker that names no time of its own is removed after t
 UNIT, UNIT_SUB = 1, 2  # bits of topic_sys_flag
 MOST_BROKERS = 65_536
 MOST_QUEUE_DATAS = 1_000_000  # pairs of topic and broker; about 250 MB
-_MEMBERS_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
+_MEMBERS_TOPIC = SYSTEM_PREFIX + "SYNC_BROKER_MEMBER_"
 _SET_BUCKETS = 16  # of an empty HashSet
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 BOUNDS = (0.001, 0.003, 0.005, 0.007, 0.01, 0.1, 1.0, 2.0, 3.0)  # seconds, RocketMQ's
-UNKNOWN = -1  # stands for all request codes that the table of requests lacks: a peer chooses them
+UNKNOWN = -1  # all request codes that the table of requests lacks: a peer chooses them
 
 Key = tuple[int, int, bool]
 

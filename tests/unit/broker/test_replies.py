@@ -209,14 +209,14 @@ def test_a_push_time_of_the_sender_is_replaced(play):
 @pytest.mark.parametrize(
     ("properties", "remark"),
     [
-        ({**PROPERTIES, "REPLY_TO_CLIENT": "nobody"}, "push reply message fail, channel of <nobody> not found."),
+        ({**PROPERTIES, "REPLY_TO_CLIENT": "no client"}, "push reply message fail, channel of <no client> not found."),
         ({"UNIQ_KEY": "U1"}, "reply message properties[REPLY_TO_CLIENT] is null"),
         ({"REPLY_TO_CLIENT": ""}, "reply message properties[REPLY_TO_CLIENT] is null"),
         ({}, "reply message properties[REPLY_TO_CLIENT] is null"),
         (None, "reply message properties[REPLY_TO_CLIENT] is null"),
     ],
 )
-def test_a_reply_to_nobody_is_an_error_and_stored(play, properties, remark):
+def test_a_reply_to_an_unknown_client_is_an_error_and_stored(play, properties, remark):
     async def main(scene):
         answer = await scene.answer(properties=properties)
         assert (answer.code, answer.remark) == (Code.SYSTEM_ERROR, remark)
