@@ -30,6 +30,9 @@ _PORT = click.IntRange(0, 65535)  # rocketc.cli.arguments would load much that a
 @click.option("--port", type=_PORT, metavar="N", help="Port to listen on; 0: a free one.")
 @click.option("--namesrv-port", type=_PORT, metavar="N",
               help="Port of the name server inside. Default: 9876; 0: a free one.")  # fmt: skip
+@click.option(
+    "--metrics-port", type=_PORT, metavar="N", help="Serve metrics for Prometheus on this port; 0: a free one."
+)
 @click.option("--flush", type=click.Choice(["async", "sync"]), help="sync: answer sends when they are on the disk.")
 @click.option("--temporary", is_flag=True, help="Use a store of small files that is removed at the end; without STORE.")
 @click.option("--settings", metavar="JSON", help="Fields of BrokerConfig and StoreConfig, over those of --conf.")
@@ -41,6 +44,7 @@ def broker(
     name_server: str | None,
     port: int | None,
     namesrv_port: int | None,
+    metrics_port: int | None,
     flush: Flush | None,
     temporary: bool,
     settings: str | None,
@@ -78,6 +82,8 @@ def broker(
         fields.setdefault("bind_address", "0.0.0.0")
     if port is not None:
         fields["listen_port"] = port
+    if metrics_port is not None:
+        fields |= {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": metrics_port}
     if temporary and store is not None:
         raise click.UsageError("--temporary makes a store of its own; leave out STORE")
     path = store or store_config.store_path_root_dir
@@ -145,14 +151,20 @@ async def _serve(
         threading.Thread(target=_follow_stdin, args=(asyncio.get_running_loop(), stop), daemon=True).start()
     is_serving = False
     try:
-        async with running_broker(path, config, store_config, namesrv_port=namesrv_port) as running:
+        async with contextlib.AsyncExitStack() as stack:
+            running = await stack.enter_async_context(
+                running_broker(path, config, store_config, namesrv_port=namesrv_port)
+            )
+            metrics = await _serve_metrics(stack, running.controller)
             is_serving = True
             if as_json:
                 with Out() as out:
                     place = {"name_server": running.name_server, "address": running.address}
-                    out.json({**place, "store": path, "pid": os.getpid()})
+                    out.json({**place, "store": path, "pid": os.getpid(), **metrics})
             else:
                 note(f"name server {running.name_server}, broker {running.address}, store {path}; Ctrl-C ends it")
+                for url in metrics.values():
+                    note(f"metrics at {url}")
             if not is_loopback(config.bind_address):
                 note(f"everyone who reaches {config.bind_address} can read and write: neither ACL nor TLS is on")
             await running.controller.run_until(stop)
@@ -161,6 +173,16 @@ async def _serve(
     except (ValueError, RocketcError, OSError) as error:
         return _report(error, as_json and not is_serving)
     return DONE
+
+
+async def _serve_metrics(stack: contextlib.AsyncExitStack, controller: Any) -> dict[str, str]:
+    """Serve the metrics until the stack ends, if the config wants it. Return {"metrics": URL}, or nothing."""
+    if controller.config.metrics_exporter_type == "DISABLE":
+        return {}
+    from rocketc.metrics.http_endpoint import serving_metrics
+
+    url = await stack.enter_async_context(serving_metrics(controller))
+    return {} if url is None else {"metrics": url}
 
 
 def _follow_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
