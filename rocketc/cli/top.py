@@ -1,23 +1,29 @@
-"""rocketc top: show the activity of a store."""
+"""rocketc top: show the activity of a store, or of a broker."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from rocketc.cli.arguments import Seconds, read_conf, refuse_a_log
 from rocketc.cli.exit_codes import DAMAGED, DONE
 from rocketc.cli.output import command, note, print_result
+from rocketc.cli.top_broker import SCHEME, BrokerReader
 from rocketc.config import StoreConfig
 from rocketc.files.paths import refusal_of
 from rocketc.files.remote import refuse_urls
 from rocketc.metrics.snapshot import SnapshotReader
+from rocketc.report.broker_rates import BrokerRates, draw_broker
 from rocketc.report.rates import SORTS, VIEWS, Rates, draw
 from rocketc.report.tables import render
 from rocketc.store.opening import open as open_store
+
+if TYPE_CHECKING:
+    from rocketc.cli.top_screen import Top
 
 # Files that it reads besides log, queues and index; a snapshot leaves out what they would tell.
 _FILES = ("checkpoint", "config/consumerOffset.json", "config/subscriptionGroup.json", "config/topics.json")
@@ -25,6 +31,7 @@ _FILES = ("checkpoint", "config/consumerOffset.json", "config/subscriptionGroup.
 
 @command(
     "rocketc top /data/store", "rocketc top /data/store --json -n 10 | jq '.groups[].lagMessages'",
+    "rocketc top rocketmq://127.0.0.1:10911 --once",
     below="Keys: q quits, s sorts by the next column, t switches between topics and groups.",
 )  # fmt: skip
 @click.argument("path", type=click.Path())
@@ -44,10 +51,19 @@ _FILES = ("checkpoint", "config/consumerOffset.json", "config/subscriptionGroup.
 def top(path: str, interval: float, sort: str, groups: bool, conf: str | None, once: bool, as_json: bool) -> int:
     """Show the activity of a store: messages and bytes per second by topic, dispatch backlog, lag of consumer groups.
 
+    PATH is the folder of a store, or rocketmq://host:port for a broker that runs: of a broker it shows rates, latency
+    and backlog, but neither topics nor groups.
+
     It only reads, also while a broker or another program writes to the store. Rates count the messages that are added
     to the consume queues. The lag of a group is computed from config/consumerOffset.json, which a broker writes every
     few seconds.
     """
+    if path.startswith(SCHEME):
+        if groups:
+            raise click.UsageError(
+                "a broker does not tell the lag of groups in this answer; name the folder of its store"
+            )
+        return _top_broker(path, interval, sort, VIEWS[0], is_screen=not (once or as_json), as_json=as_json)
     refuse_urls([path], "top")
     refuse_a_log(path)
     config = read_conf(conf) if conf is not None else None
@@ -70,12 +86,39 @@ def top(path: str, interval: float, sort: str, groups: bool, conf: str | None, o
 
 def _show(path: str, config: StoreConfig | None, interval: float, sort: str, view: str) -> int:
     """Draw on the terminal until the user quits."""
+    screen = _screen()
+    with open_store(path, read_only=True, config=config) as store:
+        screen(path, SnapshotReader(store), interval, sort, view).run()
+    return DONE
+
+
+def _screen() -> type[Top]:
     if sys.stdout is None or not sys.stdout.isatty():
         raise click.UsageError("stdout is not a terminal; use --once or --json to print one snapshot")
     try:
         from rocketc.cli.top_screen import Top
     except ImportError as error:
         raise click.UsageError(str(error)) from None
-    with open_store(path, read_only=True, config=config) as store:
-        Top(path, SnapshotReader(store), interval, sort, view).run()
+    return Top
+
+
+def _top_broker(url: str, interval: float, sort: str, view: str, *, is_screen: bool, as_json: bool) -> int:
+    try:
+        reader = BrokerReader(url)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    try:
+        if is_screen:
+            _screen()(url, reader, interval, sort, view, between=BrokerRates.between, draw=draw_broker).run()
+            return DONE
+        before = reader.read()
+        time.sleep(interval)
+        rates = BrokerRates.between(before, reader.read())
+    finally:
+        reader.close()
+    print_result(
+        as_json,
+        lambda: {"path": url, **rates.to_dict()},
+        lambda color: render(draw_broker(url, rates, sort, view), color),
+    )
     return DONE

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 from rocketc.errors import RocketcError
-from rocketc.metrics.snapshot import SnapshotReader, StoreSnapshot
 from rocketc.report.rates import HISTORY, SORTS, VIEWS, Rates, draw
 from rocketc.report.text import plain
 
 try:
-    from rich.console import Group
+    from rich.console import Group, RenderableType
     from rich.text import Text
     from textual.app import App, ComposeResult
     from textual.binding import Binding, BindingType
@@ -30,10 +30,12 @@ class Top(App[None]):
     """Takes a snapshot of a store in every interval, and shows what changed.
 
     path      as the user gave it
-    watch     the reader of the store's snapshots; the store stays open
+    watch     the reader of the store's snapshots; the store stays open. Or that of a broker's
     interval  seconds
     sort      one of SORTS
     view      one of VIEWS
+    between   makes rates from two snapshots
+    draw      makes the tables of rates
     """
 
     CSS = "Screen { background: transparent; } #body { height: 1fr; padding: 0 1; }"
@@ -45,16 +47,27 @@ class Top(App[None]):
         Binding("t", "view", "topics / groups"),
     ]
 
-    def __init__(self, path: str, watch: SnapshotReader, interval: float, sort: str, view: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        watch: Any,
+        interval: float,
+        sort: str,
+        view: str,
+        *,
+        between: Callable[[Any, Any], Any] = Rates.between,
+        draw: Callable[..., Iterable[RenderableType]] = draw,
+    ) -> None:
         super().__init__()
-        self.rates: Rates | None = None
+        self.rates: Any = None
+        self._between, self._draw_rates = between, draw
         self.sort = sort
         self.view = view
         self.title = f"rocketc top {path}"
         self._path = path
         self._watch = watch
         self._interval = interval
-        self._before: StoreSnapshot | None = None
+        self._before: Any = None
         self._history: deque[float] = deque(maxlen=HISTORY)
 
     def compose(self) -> ComposeResult:
@@ -75,7 +88,7 @@ class Top(App[None]):
             self._show(Text(f"{self._path}: {plain(error)}", "red"))
         else:
             if self._before is not None:
-                self.rates = Rates.between(self._before, now)
+                self.rates = self._between(self._before, now)
                 self._history.append(self.rates.bytes_per_second)
             self._before = now
             self._draw()
@@ -85,7 +98,7 @@ class Top(App[None]):
     def _draw(self) -> None:
         if self.rates is not None:
             rows = max(self.size.height - _LINES_ABOVE, 1)
-            self._show(Group(*draw(self._path, self.rates, self.sort, self.view, rows, self._history)))
+            self._show(Group(*self._draw_rates(self._path, self.rates, self.sort, self.view, rows, self._history)))
 
     def _show(self, what: Group | Text) -> None:
         for body in self.query("#body").results(Static):  # a timer may run before the widget exists or after it is gone

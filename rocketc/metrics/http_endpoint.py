@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 from rocketc.broker.controller import BrokerController
 from rocketc.broker.name_servers import join_address
@@ -94,8 +95,7 @@ class _Exchange(asyncio.Protocol):
         self._is_read = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, transport: Any) -> None:  # that of uvloop is not an asyncio.Transport
         self._transport = transport
         if len(self._endpoint.open) >= CONNECTIONS_MOST:
             _log.debug("%s: refused, there are %d connections", transport.get_extra_info("peername"), CONNECTIONS_MOST)

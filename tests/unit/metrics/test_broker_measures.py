@@ -129,7 +129,10 @@ def test_times_of_requests(play):
         assert (await read())["rocketc_held_pulls"] == 1
         await held
         found = await read()
-        of = 'rocketmq_rpc_latency_{}{{request_code="{}",response_code="{}",is_long_polling="{}",protocol_type="remoting",result="success"'
+        of = (
+            'rocketmq_rpc_latency_{}{{request_code="{}",response_code="{}",is_long_polling="{}",'
+            'protocol_type="remoting",result="success"'
+        )
         asked = ("get_max_offset", "success", "false")
         assert found[of.format("count", *asked) + "}"] == 2
         assert found[of.format("bucket", *asked) + ',le="1.0"}'] == 2

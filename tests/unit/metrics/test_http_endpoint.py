@@ -167,7 +167,7 @@ def test_a_client_that_does_not_read_is_cut_off(monkeypatch):
     async def main():
         endpoint = HttpEndpoint(large)
         host, port = await endpoint.listen("127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(host, port)
+        _, writer = await asyncio.open_connection(host, port)
         writer.write(GET)
         while not endpoint.open:
             await asyncio.sleep(0.01)
@@ -248,17 +248,23 @@ async def fetch(url):
     return answer
 
 
-def real(tmp_path, main, **config):
+def real(tmp_path, main, run=asyncio.run, **config):
     """Run main(broker) on a real loop: virtual time does not wait for sockets."""
 
     async def whole():
         async with scene(tmp_path, **config) as stage:
             await main(stage.broker)
 
-    asyncio.run(asyncio.wait_for(whole(), 30))
+    async def limited():
+        await asyncio.wait_for(whole(), 30)
+
+    run(limited())
 
 
-def test_a_broker_serves_its_metrics(tmp_path):
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_broker_serves_its_metrics(tmp_path, loop):
+    run = pytest.importorskip(loop).run
+
     async def main(broker):
         async with serving_metrics(broker) as url:
             answer = await fetch(url)
@@ -270,7 +276,7 @@ def test_a_broker_serves_its_metrics(tmp_path):
         with pytest.raises(OSError):
             await fetch(url)
 
-    real(tmp_path, main, metrics_exporter_type="prom", metrics_prom_exporter_port=0)
+    real(tmp_path, main, run, metrics_exporter_type="prom", metrics_prom_exporter_port=0)
 
 
 def test_a_port_in_use_is_named(tmp_path):
