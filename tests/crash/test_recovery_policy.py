@@ -58,6 +58,7 @@ PARTS = 8
 CALLS = [pytest.param(part, marks=[] if part == 0 else pytest.mark.long) for part in range(PARTS)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", CALLS)
 def test_killed_at_every_call(zygote, memory_path, spoilt, wanted, part):
     """One part of the calls; every third store is then recovered with the other policy."""

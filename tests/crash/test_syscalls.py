@@ -88,6 +88,7 @@ def test_a_recovery_killed_at_every_call(zygote, memory_path, torn, share):
     assert deaths > 60 / share
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["fsync", "pwrite64", *(pytest.param(n, marks=pytest.mark.long) for n in ("openat", "close"))]
 )
@@ -105,6 +106,7 @@ def test_a_recovery_killed_until_it_gets_through(zygote, memory_path, torn, name
     assert_same(root, wanted, name)
 
 
+@pytest.mark.long
 # ---------------------------------------------------------------- a deletion
 def test_a_deletion_killed_at_every_call(zygote, memory_path):
     """The topic has all its messages, or is deleted and stays so; messages acknowledged afterwards are there."""
@@ -190,6 +192,7 @@ def test_a_table_killed_at_every_call(zygote, memory_path, before):
     assert NEW in found and len({json.dumps(one) for one in found}) == 2
 
 
+@pytest.mark.long
 # ---------------------------------------------------------------- cleaning
 def test_cleaning_killed_at_every_call(zygote, memory_path):
     """The log has all records of its consume queues and index, without a gap; the next run ends the cleaning."""

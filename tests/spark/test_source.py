@@ -68,6 +68,7 @@ def test_every_store_is_what_a_scan_reads(spark: SparkSession, golden: Golden, n
         assert load(spark, store.path, columns="queueId").count() == rocketc.scan(store.path).count()
 
 
+@pytest.mark.long
 def test_spark_finds_the_source_without_registration(golden: Golden, tmp_path: Path) -> None:
     store = golden("v533-store")
     script = f"""if True:
