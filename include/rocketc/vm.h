@@ -370,6 +370,43 @@ static inline int rc_populate(uint8_t *base, size_t from, size_t to)
     return 0;
 }
 
+/* Read one byte of each page of len bytes of a map, so that later reads of them do not wait for a disk. */
+static inline void rc_touch(const uint8_t *p, size_t len)
+{
+    size_t i;
+    for (i = 0; i < len; i += 4096)
+        (void)*(volatile const uint8_t *)(p + i);
+    if (len > 0)
+        (void)*(volatile const uint8_t *)(p + len - 1);
+}
+
+/* Whether all pages of [from, to) of a map are in memory, so that reading them does not wait for a disk. 1: they are, or
+ * the system does not say; 0: not all. Only the first RC_RESIDENT_PAGES pages are checked. */
+#define RC_RESIDENT_PAGES 64
+static inline int rc_is_resident(uint8_t *base, size_t from, size_t to)
+{
+#if defined(__linux__)
+    unsigned char pages[RC_RESIDENT_PAGES];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), count, i;
+    from = from / page * page;
+    if (from >= to)
+        return 1;
+    count = (to - from + page - 1) / page;
+    if (count > RC_RESIDENT_PAGES)
+        count = RC_RESIDENT_PAGES;
+    if (mincore(base + from, count * page, pages) != 0)
+        return 1;
+    for (i = 0; i < count; i++)
+        if (!(pages[i] & 1))
+            return 0;
+#else
+    (void)base;
+    (void)from;
+    (void)to;
+#endif
+    return 1;
+}
+
 /* Make the pages of [from, to) of a map durable: when this returns, they are on the disk. */
 static inline int rc_sync_map(uint8_t *base, size_t from, size_t to)
 {

@@ -40,6 +40,9 @@ class PullFlag(enum.IntFlag):
 class ReadableStore(Protocol):
     """What PullProcessor needs of a store."""
 
+    @property
+    def background(self) -> bool: ...
+    def in_memory(self, topic: str, queue_id: int, offset: int) -> bool: ...
     def get_raw(self, topic: str, queue_id: int, offset: int, max_count: int, **how: Any) -> RawGetResult: ...
     def max_offset(self, topic: str, queue_id: int) -> int: ...
 
@@ -76,13 +79,36 @@ class PullProcessor:
         if isinstance(checked, Answer):
             return checked
         group, subscription = checked
+        if self._store.background and not self._store.in_memory(pull["topic"], pull["queueId"], pull["queueOffset"]):
+            self._loop.run_in_executor(None, self._read_cold, call, group, subscription)
+            return None
+        return self._answer(call, group, subscription)
+
+    def _answer(self, call: Call, group: SubscriptionGroupConfig, subscription: Subscription) -> Answer | None:
+        pull = call.values
         answer = self._read(pull, group, subscription)
         self._commit(pull, answer)
         if answer.code != Code.PULL_NOT_FOUND or not pull["sysFlag"] & PullFlag.SUSPEND:
             return answer
-        return self._hold(call, subscription, answer)
+        return self._hold(call, subscription)
 
-    def _hold(self, call: Call, subscription: Subscription, answer: Answer) -> Answer | None:
+    def _read_cold(self, call: Call, group: SubscriptionGroupConfig, subscription: Subscription) -> None:
+        """Read the records of a pull from the disk, on a thread; then answer it on the loop."""
+        pull = call.values
+        try:
+            with self._get(pull, subscription, pull["queueOffset"], pull["maxMsgNums"]) as found:
+                found.touch()
+        except (RocketcError, OSError):
+            pass  # the answer says it
+        self._loop.call_soon_threadsafe(self._answer_cold, call, group, subscription)
+
+    def _answer_cold(self, call: Call, group: SubscriptionGroupConfig, subscription: Subscription) -> None:
+        if not call.connection.is_lost:
+            answer = self._answer(call, group, subscription)
+            if answer is not None:
+                call.later(answer)
+
+    def _hold(self, call: Call, subscription: Subscription) -> Answer | None:
         pull = call.values
         wait = pull["suspendTimeoutMillis"] / 1000
         if not self._config.long_polling_enable:
@@ -180,15 +206,10 @@ class PullProcessor:
         topic, queue_id, offset = pull["topic"], pull["queueId"], pull["queueOffset"]
         reset = self._offsets.take_reset(group.group_name, topic, queue_id)
         try:
-            found = self._store.get_raw(
-                topic,
-                queue_id,
-                max(offset, 0) if reset is None else reset,
-                max(pull["maxMsgNums"], 1) if reset is None else 1,
-                tags=None if subscription.takes_all else subscription.tags_set,
-                exact_tags=False,
-                broker_limits=True,
-            )
+            if reset is None:
+                found = self._get(pull, subscription, offset, pull["maxMsgNums"])
+            else:
+                found = self._get(pull, subscription, reset, 1)
         except CorruptUnitError as error:
             return Answer(Code.SYSTEM_ERROR, remark=str(error))
         except (RocketcError, OSError) as error:
@@ -220,6 +241,17 @@ class PullProcessor:
         delivered = self.delivered.setdefault((topic, group), [0, 0])
         delivered[0] += found.message_count
         delivered[1] += found.total_bytes
+
+    def _get(self, pull: dict[str, Any], subscription: Subscription, offset: int, count: int) -> RawGetResult:
+        return self._store.get_raw(
+            pull["topic"],
+            pull["queueId"],
+            max(offset, 0),
+            max(count, 1),
+            tags=None if subscription.takes_all else subscription.tags_set,
+            exact_tags=False,
+            broker_limits=True,
+        )
 
     def _commit(self, pull: dict[str, Any], answer: Answer) -> None:
         group, topic, queue_id = pull["consumerGroup"], pull["topic"], pull["queueId"]

@@ -99,10 +99,12 @@ async def scene(
     seed: int = 1,
     delay: tuple[float, float] = (0.0, 0.01),
     store: dict[str, Any] | None = None,
+    name_servers: list[str] | None = None,
+    connector: Any = None,
     **config: Any,
 ) -> AsyncIterator[Scene]:
     made = Scene(root, seed, delay, BrokerConfig(**config), store or {})
-    await made.start()
+    await made.start(name_servers=name_servers, connector=connector)
     try:
         yield made
     finally:

@@ -7,7 +7,7 @@ batch, an error. Both give the same result.
 Source: RocketMQ SendMessageProcessor.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy
 
@@ -155,7 +155,8 @@ cdef class SendPath(FastPath):
         free(self._properties)
 
     def __init__(
-        self, Putting store not None, int64_t most, bytes host not None, bytes added not None, special, fields, waits, refusal, failed,
+        self, Putting store not None, int64_t most, bytes host not None, bytes added not None, special, fields, waits,
+        refusal, failed,
     ):
         self._store = store
         self._most = most

@@ -28,6 +28,8 @@ cdef extern from "rocketc/vm.h" nogil:
     int rc_new_file(const char* folder, const char* path, int* fd) noexcept
     int rc_name_file(int fd, const char* path) noexcept
     int rc_map_write(int fd, size_t len, uint8_t** base) noexcept
+    void rc_touch(const uint8_t* p, size_t n) noexcept
+    int rc_is_resident(uint8_t* base, size_t start, size_t stop) noexcept
     int rc_populate(uint8_t* base, size_t start, size_t stop) noexcept
     int rc_sync_map(uint8_t* base, size_t start, size_t stop) noexcept
     int rc_sync_file(int fd) noexcept

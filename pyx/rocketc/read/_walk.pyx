@@ -28,9 +28,9 @@ from rocketc.errors import CorruptRecordError
 
 cdef extern from *:
     """
-    static inline void rc_touch(const uint8_t *p) { (void)*(const volatile uint8_t *)p; }
+    static inline void rc_touch_byte(const uint8_t *p) { (void)*(const volatile uint8_t *)p; }
     """
-    void touch "rc_touch"(const uint8_t* p) noexcept nogil
+    void touch "rc_touch_byte"(const uint8_t* p) noexcept nogil
 
 cdef enum:
     TORN_LOOKS = 5              # number of times a bad tail of a live file is read again,

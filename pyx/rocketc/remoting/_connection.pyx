@@ -109,7 +109,7 @@ cdef class ConnectionCore:
 
     cdef int _pass_on(self) except -1:
         """Pass frames to the server while the limits allow it; then decide whether the socket is read."""
-        cdef Py_ssize_t passed = 0, size
+        cdef Py_ssize_t size
         cdef bint reading
         cdef Reply reply
         cdef tuple frame

@@ -394,6 +394,23 @@ cdef class Getting(Putting):
         finally:
             self._leave()
 
+    def in_memory(self, str topic not None, queue_id, offset):
+        """Return whether a read of a queue at an offset does not wait for a disk, as far as the kernel says.
+
+        The log from the message on is checked, for 256 KiB. True without such a message.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put("orders", b"one")
+        ...     store.wait_dispatched(), store.in_memory("orders", 0, 0)
+        (True, True)
+        """
+        self._enter_reading()
+        try:
+            return self.lookups.in_memory(topic, queue_id, offset)
+        finally:
+            self._leave()
+
     def store_time(self, str topic not None, queue_id, offset):
         """Return the store timestamp of a queue's message in ms since the epoch; -1 if there is no such message.
 

@@ -23,17 +23,19 @@ from rocketc.c.layout cimport (
 )
 from rocketc.c.properties cimport rc_value_at
 from rocketc.c.status cimport RC_BAD_UNIT, RC_END, RC_FILE_CUT, RC_MORE, RC_OK
+from rocketc.c.vm cimport rc_is_resident
 from rocketc.derived._consume_queue_units cimport cq_min_offset, cq_read, cq_unit_of
 from rocketc.derived._index_file_queue cimport index_cursor, key_hash
 from rocketc.derived._key_index cimport KeyIndex
 from rocketc.derived._queue_files cimport ConsumeQueue
 from rocketc.derived._queue_loader cimport check_queue
-from rocketc.files._append_file cimport file_readable
+from rocketc.files._append_file cimport FileState, file_readable
 from rocketc.format._queue_units cimport Unit, is_blank, is_valid
 from rocketc.format._record cimport Record, parse_record
 from rocketc.log._queue_offsets cimport QueueOffsets
 from rocketc.read._filter cimport ms_of
 from rocketc.store._queue_reader cimport QueueReader, find_queue
+from rocketc.store._raw_records cimport RawRecords, raw_free, raw_init, raw_seek
 from rocketc.store._results cimport (
     Cursor, PickedRecord, PickedRecords, READ_BODY_CRC, READ_LOOSE, READ_WHOLE, ReadResult, attach_copy, copy_record,
     cursor_enter, cursor_init, cursor_leave, cursor_rest, cursor_seek, fetch, files_of, open_record,
@@ -45,6 +47,7 @@ from rocketc.format import ids
 
 cdef enum:
     HITS = 64               # most units of the index per search; also RocketMQ's limit for a query
+    NEAR_BYTES = 262144     # as many as a broker returns in one get
     SOME_BYTES = 4096       # records up to this total size are copied to the stack, without the GIL
 
 cdef dict BOUNDARIES = {"lower": LOWER, "upper": UPPER, "nearest": NEAREST}
@@ -367,6 +370,26 @@ cdef class Lookups:
         """See MessageStore.phy_offset_of()."""
         cdef Unit u
         return u.phy_offset if self._unit(topic, queue_id, offset, &u) != NULL else -1
+
+    def in_memory(self, str topic not None, queue_id, offset):
+        """See MessageStore.in_memory()."""
+        cdef Unit u
+        cdef RawRecords h
+        cdef FileState* f
+        cdef int64_t at
+        cdef bint found = True
+        if self._unit(topic, queue_id, offset, &u) == NULL:
+            return True
+        raw_init(&h)
+        h.log = &self.reader.log.q
+        with nogil:
+            if raw_seek(&h, u.phy_offset) == RC_OK:
+                f = h.files[h.file]
+                at = u.phy_offset - f.start
+                if at < file_readable(f):
+                    found = rc_is_resident(f.base, <size_t>at, <size_t>min(at + NEAR_BYTES, file_readable(f)))
+            raw_free(&h)
+        return found
 
     def store_time(self, str topic not None, queue_id, offset):
         """See MessageStore.store_time()."""

@@ -18,6 +18,7 @@ from rocketc.c.layout cimport (
     RC_MSG_QUEUE_OFFSET_AT, RC_MSG_TOTAL_SIZE_AT,
 )
 from rocketc.c.status cimport RC_BAD_UNIT, RC_FILE_CUT, RC_OK
+from rocketc.c.vm cimport rc_touch
 from rocketc.files._append_file cimport FileState, View, file_drop, file_release, view_of
 from rocketc.files._file_queue cimport queue_hold
 from rocketc.files._guard cimport enter_writing, leave as guard_leave
@@ -343,6 +344,20 @@ cdef class RawGetResult:
         """
         cdef int i
         return [self.raw.rows[i].tags_code for i in range(self.raw.count)]
+
+    def touch(self):
+        """Read one byte of each page of the records, so that later reads do not wait for the disk. Call it on a thread.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     store.get_raw("orders").touch()
+        """
+        cdef int i
+        if self._released:
+            raise ClosedError("these records were released")
+        with nogil:
+            for i in range(self.raw.count):
+                rc_touch(self.raw.rows[i].at, <size_t>self.raw.rows[i].size)
 
     def release(self):
         """Release the files. A second call does nothing. Raises BufferError while a memoryview of them is in use.

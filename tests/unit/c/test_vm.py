@@ -123,6 +123,9 @@ def test_a_map_for_writing_reaches_the_file(tmp_path):
     assert ctypes.string_at(base.value + PAGE, 5) == b"first"
     assert native.rc_sync_map(base, PAGE + 3, PAGE + 5) == 0
     assert native.rc_sync_map(base, PAGE, PAGE) == 0
+    assert native.rc_is_resident(base, PAGE, PAGE) == native.rc_is_resident(base, 0, 2 * PAGE) == 1
+    native.rc_touch(base, 4 * PAGE)
+    native.rc_touch(base, 0)
     assert native.rc_map_lock(base, 4 * PAGE) == 0
     native.rc_map_unlock(base, 4 * PAGE)
     assert native.rc_sync_file(fd) == 0

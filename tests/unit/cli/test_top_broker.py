@@ -1,4 +1,4 @@
-"""rocketc top of a broker: its answers as tables and JSON, and what other servers are told to be."""
+"""rocketc top of a broker: its answers as tables and JSON, and what other servers are reported to be."""
 
 import json
 import socket
@@ -186,7 +186,7 @@ def test_wrong_addresses(url, run_here):
     assert code == 2 and "give the address of a broker" in err
 
 
-def test_groups_are_not_told(run_here):
+def test_groups_are_refused(run_here):
     code, _, err = run_here("top", "rocketmq://a:1", "--once", "--groups")
     assert code == 2 and "a broker does not tell the lag of groups" in err
 

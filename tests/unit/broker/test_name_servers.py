@@ -1,0 +1,129 @@
+"""The registration of a broker with name servers, on virtual time."""
+
+import asyncio
+import logging
+import random
+
+import pytest
+from simulation import virtual
+from simulation.brokers import EPOCH, scene
+
+from rocketc.broker.name_servers import join_address, split_address
+from rocketc.namesrv.config import NamesrvConfig
+from rocketc.namesrv.name_server import NameServer
+
+
+class Net:
+    """Name servers that a broker can reach, or not."""
+
+    def __init__(self, addresses):
+        self.chance = random.Random(1)
+        self.servers = {}
+        self.is_down = set()
+        self.addresses = addresses
+        self.links = []
+
+    def connector(self, host, port):
+        address = join_address(host, port)
+
+        async def connect(factory):
+            if address in self.is_down:
+                raise ConnectionRefusedError(f"{address} refuses")
+            link, _ = virtual.link(factory(), self.servers[address].connection(), self.chance)
+            self.links.append(link)
+
+        return connect
+
+    async def start(self, stack):
+        clock = lambda: EPOCH + int(asyncio.get_running_loop().time() * 1000)  # noqa: E731
+        for address in self.addresses:
+            server = NameServer(NamesrvConfig(), clock=clock, listens=False)
+            self.servers[address] = await stack.enter_async_context(server)
+
+    def route(self, address, topic):
+        return self.servers[address].routes.route(topic)
+
+
+def play(tmp_path, main, addresses=("10.0.0.1:9876", "10.0.0.2:9876"), down=()):
+    import contextlib
+
+    async def whole():
+        async with contextlib.AsyncExitStack() as stack:
+            net = Net(addresses)
+            net.is_down |= set(down)
+            await net.start(stack)
+            stage = await stack.enter_async_context(
+                scene(tmp_path, name_servers=list(addresses), connector=net.connector)
+            )
+            await main(stage, net)
+
+    virtual.run(whole())
+
+
+def test_a_broker_is_known_when_it_has_started(tmp_path):
+    async def main(stage, net):
+        for address in net.addresses:
+            assert net.route(address, "TBW102") is not None
+
+    play(tmp_path, main)
+
+
+def test_a_new_topic_is_known_at_once_and_the_others_stay(tmp_path):
+    async def main(stage, net):
+        client = stage.client()
+        for n in range(5):
+            await client.send(topic=f"new{n}")
+        await asyncio.sleep(0.5)
+        for address in net.addresses:
+            assert all(net.route(address, name) for name in ("new0", "new4", "TBW102", "BenchmarkTest"))
+
+    play(tmp_path, main)
+
+
+def test_a_name_server_that_was_down_gets_all_topics(tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="rocketc.broker")
+
+    async def main(stage, net):
+        first, second = net.addresses
+        await stage.client().send(topic="new")
+        await asyncio.sleep(10)
+        assert net.route(first, "new") and net.route(second, "new") is None
+        net.is_down.clear()
+        await asyncio.sleep(61)
+        assert net.route(second, "new") and net.route(second, "TBW102")
+
+    play(tmp_path, main, down={"10.0.0.2:9876"})
+    said = [r.getMessage() for r in caplog.records if "name server" in r.getMessage()]
+    assert len([line for line in said if "not registered with the name server 10.0.0.2:9876" in line]) == 1
+    assert said[-1] == "registered with the name server 10.0.0.2:9876 again"
+
+
+def test_a_broker_registers_again_after_a_cut(tmp_path):
+    async def main(stage, net):
+        net.links[0].cut()
+        await asyncio.sleep(0.1)
+        assert net.route(net.addresses[0], "TBW102") is None  # a lost connection ends the registration
+        await asyncio.sleep(31)
+        assert net.route(net.addresses[0], "TBW102")
+
+    play(tmp_path, main)
+
+
+def test_the_end_of_a_broker_removes_its_routes(tmp_path):
+    import contextlib
+
+    async def whole():
+        async with contextlib.AsyncExitStack() as stack:
+            net = Net(("10.0.0.1:9876",))
+            await net.start(stack)
+            async with scene(tmp_path, name_servers=["10.0.0.1:9876"], connector=net.connector):
+                assert net.route("10.0.0.1:9876", "TBW102")
+            assert net.route("10.0.0.1:9876", "TBW102") is None
+
+    virtual.run(whole())
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:65536", "host:-1"])
+def test_addresses_that_are_none(text):
+    with pytest.raises(ValueError, match="is not an address"):
+        split_address(text)
