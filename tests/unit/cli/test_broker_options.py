@@ -2,7 +2,9 @@
 
 import json
 import signal
+import socket
 import subprocess
+import urllib.request
 
 import pytest
 from support.command import start
@@ -90,3 +92,16 @@ def test_a_temporary_store_does_not_take_a_path(run, tmp_path):
         "",
         "rocketc broker: --temporary makes a store of its own; leave out STORE; see `rocketc broker --help`\n",
     )
+
+
+def test_metrics_are_served(broker):
+    _, line = broker("--temporary", "--json", "--until-eof", "--metrics-port", "0")
+    with urllib.request.urlopen(line["metrics"], timeout=20) as answer:
+        assert b"\nrocketmq_broker_permission{" in answer.read()
+
+
+def test_a_metrics_port_in_use_is_an_error(run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, out, err = run("broker", "--temporary", *PORTS, "--metrics-port", port)
+    assert (code, out) == (3, "") and f"127.0.0.1:{port}: " in err
