@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from pathlib import Path
 
 import pytest
 from simulation import virtual
@@ -221,3 +222,18 @@ def test_times_at_the_bounds():
         times.add(11, 0, seconds, True)
     [(counts, total)] = times.read().values()
     assert counts == [2, 1, 0, 0, 0, 0, 0, 0, 1, 2] and total == pytest.approx(105.1021)
+
+
+def test_the_page_names_every_metric_of_a_broker(play):
+    """docs/howto/observe.md, its section of a broker: name, kind, unit and labels."""
+    text = (Path(__file__).parents[3] / "docs/howto/observe.md").read_text(encoding="utf-8")
+    section = text.partition("## A broker\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(roc\w+)` \| ([^|]+) \| ([^|]*)\| [^|]+ \|$", section, re.M)
+    table = {name: (*kind.partition(", ")[::2], set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+
+    async def main(stage, client, read):
+        found = {one.name: (one.kind, one.unit, set(one.labels)) for one in BrokerMetrics(stage.broker)._of_broker()}
+        del found["rocketmq_messages_out_total"], found["rocketmq_throughput_out_total"]  # in the other table
+        assert table == found
+
+    play(main)

@@ -492,6 +492,7 @@ def test_the_page_names_every_metric(store):
     """docs/howto/observe.md: name, kind, unit and labels of each metric, and which ones only a writer has."""
     text = (Path(__file__).parents[3] / "docs/howto/observe.md").read_text(encoding="utf-8")
     table, above = {}, ""
+    text = text.partition("## The metrics\n")[2]
     for name, kind, labels, told in re.findall(r"^\| `(roc\w+)` \| ([^|]+) \| ([^|]*)\| ([^|]+) \|$", text, re.M):
         above = above if labels.strip() == "the same" else labels
         table[name] = (
