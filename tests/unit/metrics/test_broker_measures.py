@@ -174,15 +174,15 @@ def test_states(play):
     play(main, broker_permission=4)
 
 
-def test_a_closed_store(play):
-    async def main(stage, client, read):
-        metrics = BrokerMetrics(stage.broker)
-        await metrics.text()
-        stage.store.close()
+def test_a_closed_store(tmp_path):
+    async def main():
+        async with scene(tmp_path) as stage:
+            metrics = BrokerMetrics(stage.broker)
+            await metrics.text()
         with pytest.raises(ClosedError):
             await metrics.text()
 
-    play(main)
+    virtual.run(main())
 
 
 def test_prometheus_reads_the_text(play):
