@@ -124,6 +124,6 @@ def test_the_end_of_a_broker_removes_its_routes(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:65536", "host:-1"])
-def test_addresses_that_are_none(text):
+def test_wrong_addresses(text):
     with pytest.raises(ValueError, match="is not an address"):
         split_address(text)
