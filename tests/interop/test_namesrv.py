@@ -1,9 +1,6 @@
 """RocketMQ's own brokers and clients at our name server, and its own name server beside ours."""
 
 import asyncio
-import json
-import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -11,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from interop import scenarios
+from interop.asking import VERSION, Asking
 from interop.peer import RELEASES, Unavailable
 
 from rocketc.namesrv.config import NamesrvConfig
 from rocketc.namesrv.name_server import NameServer
-from rocketc.remoting.command import Command
-from rocketc.remoting.requests import CODES
 from rocketc.tables.config_manager import now_ms
 from rocketc.tables.fastjson import parse
 
@@ -136,46 +132,6 @@ def test_a_broker_that_is_killed_and_its_topics(java, served, release, compresse
 
 
 # ---------------------------------------------------------------- RocketMQ's name server beside ours
-
-VERSION = {"counter": 1, "stateVersion": 0, "timestamp": 1000}
-
-
-class Asking:
-    """One connection to a name server."""
-
-    def __init__(self, address):
-        host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), 10)
-        self._file = self._socket.makefile("rb")
-
-    def ask(self, name, body=None, version=479, **fields):
-        texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in fields.items()}
-        raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        self._socket.sendall(Command(CODES[name], texts, raw, 1, 0, None, "JAVA", version).encode())
-        size, head = struct.unpack(">II", self._file.read(8))
-        rest = self._file.read(size - 4)
-        answer = Command.decode(head >> 24, rest[: head & 0xFFFFFF], rest[head & 0xFFFFFF :])
-        return answer.code, answer.fields, answer.body
-
-    def register(
-        self, name, address, id=0, topics=("x", "y"), *, cluster="C", state=0, counter=1, filters=(), **fields
-    ):
-        table = topics if isinstance(topics, dict) else {topic: {} for topic in topics}
-        default = {"readQueueNums": 4, "writeQueueNums": 5, "perm": 6, "topicSysFlag": 0, "order": False}
-        wrapper = {
-            "topicConfigTable": {topic: {"topicName": topic, **default, **data} for topic, data in table.items()},
-            "dataVersion": {**VERSION, "counter": counter, "stateVersion": state},
-        }
-        return self.ask(
-            "REGISTER_BROKER",
-            {"topicConfigSerializeWrapper": wrapper, "filterServerList": list(filters)},
-            brokerName=name, brokerAddr=address, clusterName=cluster, haServerAddr=f"{address}/ha", brokerId=id,
-            **fields,
-        )  # fmt: skip
-
-    def close(self):
-        self._file.close()
-        self._socket.close()
 
 
 def play(address):

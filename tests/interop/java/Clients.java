@@ -20,6 +20,7 @@ import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
  * list                                    answers with the names of all scenarios of this release
  * run names, nameServer, prefix, threads  plays the scenarios, `threads` at a time, and answers with one line for each
  *                                         as it ends: {scenario, millis, outcome}. Topics and groups begin with prefix.
+ * send, consume, look                     see Steps
  *
  * An outcome holds no address, time or random id, so the same scenario gives the same outcome on every cluster that
  * behaves alike. A scenario that fails gives {"failed": text}. To add one, write a method that takes a Context and
@@ -53,11 +54,22 @@ public final class Clients {
             Map<?, ?> command = RemotingSerializable.fromJson(line, HashMap.class);
             if (command.get("do").equals("list")) {
                 clients.tell(new ArrayList<>(clients.scenarios.keySet()));
-            } else {
+            } else if (command.get("do").equals("run")) {
                 clients.run(command);
+            } else {
+                clients.tell(clients.step(command));
             }
         }
         Runtime.getRuntime().halt(0);
+    }
+
+    private Object step(Map<?, ?> command) {
+        try {
+            return Steps.play(command);
+        } catch (Throwable e) {
+            e.printStackTrace();
+            return Map.of("failed", String.valueOf(e));
+        }
     }
 
     private void run(Map<?, ?> command) {

@@ -1,0 +1,273 @@
+"""A store moves from RocketMQ's broker to ours and back: clients see the same topics, groups, offsets and messages."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from interop import scenarios
+from interop.asking import Asking
+from interop.our_broker import OurBroker
+from interop.peer import RELEASES, Unavailable
+
+import rocketc
+from rocketc.tables.fastjson import parse
+
+LONG = pytest.mark.long
+
+# The sizes of JavaCluster's stores, for our broker, as a broker.conf.
+CONF = """
+brokerClusterName=DefaultCluster
+brokerName=broker-a
+brokerId=0
+bindAddress=127.0.0.1
+brokerIP1=127.0.0.1
+mappedFileSizeCommitLog=33554432
+mappedFileSizeConsumeQueue=60000
+maxHashSlotNum=5000
+maxIndexNum=20000
+diskSpaceWarningLevelRatio=99
+"""
+
+# Java's log at level WARN, on stderr. 5.x has a logback of its own.
+WARNINGS = """
+<configuration>
+  <appender name="all" class="{prefix}ch.qos.logback.core.ConsoleAppender">
+    <target>System.err</target>
+    <encoder><pattern>LOG %level %logger{{0}} %msg%n%ex{{3}}</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="all"/></root>
+</configuration>
+"""
+
+
+class Home:
+    """The folder of a cluster: its store, the port of its broker, and the process that serves it by turns."""
+
+    def __init__(self, folder: Path, begin) -> None:
+        self.folder, self._begin = folder, begin
+        self.store = folder / "store"
+        self.port = None
+        (folder / "broker.conf").write_text(CONF)
+        self._logs = []
+        for name, prefix in (("logback", ""), ("rmq.logback", "org.apache.rocketmq.logging.")):
+            (folder / f"{name}.xml").write_text(WARNINGS.format(prefix=prefix))
+            option = "-Dlogback.configurationFile" if name == "logback" else "-Drmq.logback.configurationFile"
+            self._logs.append(f"{option}={folder / name}.xml")
+
+    def theirs(self, release, **settings):
+        if self.port is not None:
+            settings["brokerPort"] = self.port
+        broker = self._begin(scenarios.JavaCluster, release, self.folder, options=self._logs, **settings)
+        broker.address = broker.broker
+        self.port = int(broker.broker.rpartition(":")[2])
+        return broker
+
+    def ours(self):
+        options = ["-c", self.folder / "broker.conf", "--port", self.port or 0]
+        broker = self._begin(OurBroker, self.store, *options)
+        self.port = int(broker.address.rpartition(":")[2])
+        return broker
+
+    def complaints(self):
+        """What RocketMQ's broker has complained about, its tables or its files."""
+        lines = (self.folder / "JavaCluster.stderr").read_text(errors="replace").splitlines()
+        return [line for line in lines if re.match("LOG (WARN|ERROR)", line)]
+
+    def table(self, name):
+        return json.loads((self.store / "config" / name).read_text())
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """begin(kind, *arguments, **settings): a process that ends with the test; skips where RocketMQ is not available."""
+    started = []
+
+    def one(kind, *arguments, **settings):
+        try:
+            started.append(kind(*arguments, **settings))
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+        return started[-1]
+
+    yield one
+    for process in reversed(started):
+        process.kill() if isinstance(process, OurBroker) else process.close()
+
+
+@pytest.fixture
+def home(tmp_path, begin):
+    (tmp_path / "home").mkdir()
+    return Home(tmp_path / "home", begin)
+
+
+# ---------------------------------------------------------------- what clients see
+
+
+def seen(broker, topics, offsets, *, every=1):
+    """What clients see of a store: {(kind, ...): answer}.
+
+    topics   names
+    offsets  (topic, group, queue) to ask for
+    every    ask for every n-th message by its key, id and time
+    """
+    found = {}
+    names, asking = Asking(broker.name_server), Asking(broker.address)
+    for topic in topics:
+        code, _, body = names.ask("GET_ROUTEINFO_BY_TOPIC", topic=topic)
+        queues = parse(body)["queueDatas"] if code == 0 else []
+        found["route", topic] = code, queues
+        for queue in range(max((data["readQueueNums"] for data in queues), default=0)):
+            at = {"topic": topic, "queueId": queue}
+            for kind in ("GET_MAX_OFFSET", "GET_MIN_OFFSET", "GET_EARLIEST_MSG_STORETIME"):
+                found[kind, topic, queue] = asking.ask(kind, **at)
+            found["messages", topic, queue] = records = pull_all(asking, at)
+            for record in records[::every]:
+                [message] = rocketc.decode(record, None, crc="full", unwrap=False)
+                look(found, asking, at, message)
+    for topic, group, queue in offsets:
+        found["offset", topic, group, queue] = asking.ask(
+            "QUERY_CONSUMER_OFFSET", consumerGroup=group, topic=topic, queueId=queue
+        )
+    names.close()
+    asking.close()
+    return found
+
+
+def pull_all(asking, at):
+    """The records of a queue, as the answers of pulls have them."""
+    records: list[bytes] = []
+    offset = int(asking.ask("GET_MIN_OFFSET", **at)[1]["offset"])
+    while True:
+        fields = {"consumerGroup": "reader", "queueOffset": offset, "maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0}
+        fields |= {"suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0, "expressionType": "TAG"}
+        code, told, body = asking.ask("PULL_MESSAGE", **at, **fields)
+        if code != 0:
+            return records
+        while body:
+            size = int.from_bytes(body[:4], "big")
+            records.append(body[:size])
+            body = body[size:]
+        offset = int(told["nextBeginOffset"])
+
+
+def look(found, asking, at, message):
+    """Look a message up by its keys, its place and its time."""
+    topic, offset = at["topic"], message.phy_offset
+    found["id", offset] = asking.ask("VIEW_MESSAGE_BY_ID", offset=offset)
+    for time in (message.store_timestamp, message.store_timestamp + 1):
+        found["time", topic, at["queueId"], time] = asking.ask("SEARCH_OFFSET_BY_TIMESTAMP", **at, timestamp=time)
+    times = {"maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+    keys = [(key, {}) for key in (message.keys or "").split()]
+    if message.properties.get("UNIQ_KEY"):
+        keys.append((message.properties["UNIQ_KEY"], {"_UNIQUE_KEY_QUERY": "true"}))
+    for key, how in keys:
+        code, _, body = asking.ask("QUERY_MESSAGE", topic=topic, key=key, **times, **how)
+        found["key", topic, key, bool(how)] = code, body
+
+
+def compare(before, after):
+    """Assert that clients see the same; name what differs first."""
+    for what, answer in before.items():
+        assert (what, after.get(what)) == (what, answer)
+    assert before.keys() == after.keys()
+
+
+def committed(table):
+    """(topic, group, queue) of all offsets in a consumerOffset.json."""
+    pairs = [(*key.split("@", 1), queues) for key, queues in table["offsetTable"].items()]
+    return [(topic, group, int(queue)) for topic, group, queues in pairs for queue in queues]
+
+
+def numbers(begin, end):
+    return [f"n{n:03}" for n in range(begin, end)]
+
+
+def step(clients, broker, do, **values):
+    clients.tell(do=do, nameServer=broker.name_server, topic="moved", **values)
+    answer = clients.hear()
+    assert not (isinstance(answer, dict) and "failed" in answer), answer
+    return answer
+
+
+def change_tables(broker, release):
+    """Topics and groups with settings of their own, made by RocketMQ's broker."""
+    asking = Asking(broker.address)
+    kinds = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "defaultTopic": "TBW102"}
+    for topic, read, write, perm, order in (
+        ("moved", 3, 3, 6, False),
+        ("wide", 5, 2, 4, True),
+        ("unread", 1, 3, 2, False),
+    ):
+        fields = {"topic": topic, "readQueueNums": read, "writeQueueNums": write, "perm": perm, "order": order}
+        more = {"attributes": "+message.type=FIFO"} if topic == "wide" and release > "5" else {}
+        assert asking.ask(17, **kinds, **fields, **more)[0] == 0
+    group = {"groupName": "own", "consumeEnable": False, "retryQueueNums": 3, "retryMaxTimes": 5, "brokerId": 1}
+    assert asking.ask(200, group)[0] == 0
+    asking.close()
+
+
+SOME = ["send_properties", "send_zlib", "send_batch", "push_orderly", "lite_restart", "query_offsets"]
+MANY = ["send_ordered", "send_large", "push_concurrent", "push_tags", "pull_offsets", "lite_seek", "query_unique_key"]
+
+
+def play(clients, release, broker, names):
+    for name, _, outcome in clients.run(names, broker.name_server):
+        assert scenarios.difference(scenarios.recorded()[release][name], outcome) == "" or release < "5", name
+
+
+def leave(broker, is_killed):
+    """End a broker of ours or RocketMQ's."""
+    if not is_killed:
+        broker.end()
+    elif isinstance(broker, OurBroker):
+        broker.kill()
+    else:
+        broker.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_killed", [False, True], ids=["ended", "killed"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_to_our_broker_and_back(begin, home, tmp_path, release, is_killed):
+    clients = begin(scenarios.Clients, release, tmp_path / "clients")
+    theirs = home.theirs(release)
+    change_tables(theirs, release)
+    play(clients, release, theirs, SOME + MANY)
+    first = step(clients, theirs, "send", bodies=numbers(0, 20))
+    assert sorted(step(clients, theirs, "consume", group="readers", count=20, millis=100)) == numbers(0, 20)
+    step(clients, theirs, "send", bodies=numbers(20, 40))
+
+    def arrived(old, new, *, begin, end):
+        """The second broker shows what the first one showed; the group continues."""
+        topics = sorted(home.table("topics.json")["topicConfigTable"])
+        before = seen(old, topics, [])
+        leave(old, is_killed)
+        tables = {name: home.table(name) for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")}
+        offsets = committed(tables["consumerOffset.json"])
+        broker = new()
+        compare(before, seen(broker, topics, []))
+        found = seen(broker, [], offsets)
+        for topic, group, queue in offsets:
+            known = tables["consumerOffset.json"]["offsetTable"][f"{topic}@{group}"][str(queue)]
+            assert found["offset", topic, group, queue][1]["offset"] == str(known)
+        came = step(clients, broker, "consume", group="readers", count=end - begin, millis=300)
+        if is_killed:
+            assert set(numbers(begin, end)) <= set(came) <= set(numbers(0, end))
+        else:
+            assert sorted(came) == numbers(begin, end)
+        looked = step(clients, broker, "look", key="k-n007", id=first[7][3])
+        assert looked == {"key": ["n007"], "id": "n007"}
+        return broker, tables
+
+    ours, tables = arrived(theirs, home.ours, begin=20, end=40)
+    play(clients, release, ours, SOME)
+    step(clients, ours, "send", bodies=numbers(40, 60))
+    theirs, later = arrived(ours, lambda: home.theirs(release), begin=40, end=60)
+    for name, key in (("topics.json", "topicConfigTable"), ("subscriptionGroup.json", "subscriptionGroupTable")):
+        for entry, fields in tables[name][key].items():
+            kept = later[name][key][entry]
+            assert {field: kept[field] for field in fields} == fields, entry
+    step(clients, theirs, "send", bodies=numbers(60, 80))
+    arrived(theirs, home.ours, begin=60, end=80)
+    assert home.complaints() == []
