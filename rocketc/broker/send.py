@@ -165,7 +165,8 @@ class SendProcessor:
         if not call.command.body:
             raise BadRequestError("the message lacks a body")  # RocketMQ's answer is an exception's too
         try:
-            properties = self._properties(sent.get("properties") or "")
+            needs_key = not is_batch or found.queue_type == "BatchCQ"
+            properties = self._properties(sent.get("properties") or "", needs_key)
             if (refused := self._refuse(sent, found, properties, is_batch)) is not None:
                 return refused
             messages = self._messages(call, properties, is_batch)
@@ -199,11 +200,14 @@ class SendProcessor:
             )
         return topic
 
-    def _properties(self, text: str) -> dict[str, str]:
-        """Decode the properties of a send, and change them as the broker does."""
+    def _properties(self, text: str, needs_key: bool) -> dict[str, str]:
+        """Decode the properties of a send, and change them as the broker does.
+
+        needs_key  make a missing unique key. False for a batch: each of its messages has a key
+        """
         properties = decode_properties(text)
         properties.pop(names.POP_CHECK_POINT, None)
-        if not properties.get(PROPERTY_UNIQUE_KEY):
+        if needs_key and not properties.get(PROPERTY_UNIQUE_KEY):
             properties[PROPERTY_UNIQUE_KEY] = self._keys.make()
         properties |= self._told
         properties[names.CLUSTER] = self._config.broker_cluster_name
@@ -289,16 +293,16 @@ class SendProcessor:
         code, remark = refusal(status)
         if not status.is_stored:
             return Answer(code, remark=remark)
-        answer = Answer(
-            values={
-                "msgId": ",".join(OffsetId(*self._host, offset).encode() for offset in offsets),
-                "queueId": queue_id,
-                "queueOffset": queue_offset,
-                "transactionId": properties[PROPERTY_UNIQUE_KEY],
-            },
-        )
+        values: dict[str, Any] = {
+            "msgId": ",".join(OffsetId(*self._host, offset).encode() for offset in offsets),
+            "queueId": queue_id,
+            "queueOffset": queue_offset,
+        }
+        if (key := properties.get(PROPERTY_UNIQUE_KEY)) is not None:
+            values["transactionId"] = key
         if is_inner:
-            answer.values = {**answer.values, "batchUniqId": properties[PROPERTY_UNIQUE_KEY]}
+            values["batchUniqId"] = key
+        answer = Answer(values=values)
         if self._waits is None or properties.get(PROPERTY_WAIT, "true").lower() != "true":
             return answer
 

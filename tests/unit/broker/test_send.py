@@ -289,6 +289,18 @@ def test_a_batch_is_stored_as_messages(play):
     play(main)
 
 
+def test_a_batch_without_a_unique_key_gets_none(play):
+    """Clients 4.x: each message has its own key."""
+    own = [(0, b"one", {"UNIQ_KEY": "A1"}), (0, b"two", {"UNIQ_KEY": "A2"})]
+
+    async def main(stage, client):
+        answer = await client.send(code=320, body=rocketc.encode_batch(own), properties="")
+        assert answer.code == 0 and "transactionId" not in answer.fields
+        assert [m.properties["UNIQ_KEY"] for m in stored(stage)] == ["A1", "A2"]
+
+    play(main)
+
+
 def test_a_batch_for_queues_with_a_unit_per_batch(play):
     async def main(stage, client):
         stage.store.create_topic("inner", queue_type="BatchCQ")
