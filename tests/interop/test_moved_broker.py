@@ -1,6 +1,5 @@
 """A store moves from RocketMQ's broker to ours and back: clients see the same topics, groups, offsets and messages."""
 
-import json
 import re
 from pathlib import Path
 
@@ -40,6 +39,11 @@ WARNINGS = """
 </configuration>
 """
 
+# What RocketMQ's broker writes at each start: on an empty store, or on one of its own that was closed.
+USUAL = re.compile(
+    "No resource file|Load default|found a illegal magic code 0x0|truncate dirty logic files|RocketmqTransaction"
+)
+
 
 class Home:
     """The folder of a cluster: its store, the port of its broker, and the process that serves it by turns."""
@@ -56,11 +60,14 @@ class Home:
             self._logs.append(f"{option}={folder / name}.xml")
 
     def theirs(self, release, **settings):
+        """Start RocketMQ's broker; nothing in the store surprises it."""
         if self.port is not None:
             settings["brokerPort"] = self.port
         broker = self._begin(scenarios.JavaCluster, release, self.folder, options=self._logs, **settings)
         broker.address = broker.broker
         self.port = int(broker.broker.rpartition(":")[2])
+        lines = (self.folder / "JavaCluster.stderr").read_text(errors="replace").splitlines()
+        assert [line for line in lines if line.startswith("LOG ") and not USUAL.search(line)] == []
         return broker
 
     def ours(self):
@@ -69,13 +76,8 @@ class Home:
         self.port = int(broker.address.rpartition(":")[2])
         return broker
 
-    def complaints(self):
-        """What RocketMQ's broker has complained about, its tables or its files."""
-        lines = (self.folder / "JavaCluster.stderr").read_text(errors="replace").splitlines()
-        return [line for line in lines if re.match("LOG (WARN|ERROR)", line)]
-
     def table(self, name):
-        return json.loads((self.store / "config" / name).read_text())
+        return parse((self.store / "config" / name).read_bytes())
 
 
 @pytest.fixture
@@ -176,7 +178,7 @@ def compare(before, after):
 def committed(table):
     """(topic, group, queue) of all offsets in a consumerOffset.json."""
     pairs = [(*key.split("@", 1), queues) for key, queues in table["offsetTable"].items()]
-    return [(topic, group, int(queue)) for topic, group, queues in pairs for queue in queues]
+    return [(topic, group, queue) for topic, group, queues in pairs for queue in queues]
 
 
 def numbers(begin, end):
@@ -213,7 +215,8 @@ MANY = ["send_ordered", "send_large", "push_concurrent", "push_tags", "pull_offs
 
 def play(clients, release, broker, names):
     for name, _, outcome in clients.run(names, broker.name_server):
-        assert scenarios.difference(scenarios.recorded()[release][name], outcome) == "" or release < "5", name
+        difference = scenarios.difference(scenarios.recorded()[release][name], outcome)
+        assert difference == "" or (release < "5" and not isinstance(broker, OurBroker)), (name, difference)
 
 
 def leave(broker, is_killed):
@@ -249,7 +252,7 @@ def test_to_our_broker_and_back(begin, home, tmp_path, release, is_killed):
         compare(before, seen(broker, topics, []))
         found = seen(broker, [], offsets)
         for topic, group, queue in offsets:
-            known = tables["consumerOffset.json"]["offsetTable"][f"{topic}@{group}"][str(queue)]
+            known = tables["consumerOffset.json"]["offsetTable"][f"{topic}@{group}"][queue]
             assert found["offset", topic, group, queue][1]["offset"] == str(known)
         came = step(clients, broker, "consume", group="readers", count=end - begin, millis=300)
         if is_killed:
@@ -270,4 +273,3 @@ def test_to_our_broker_and_back(begin, home, tmp_path, release, is_killed):
             assert {field: kept[field] for field in fields} == fields, entry
     step(clients, theirs, "send", bodies=numbers(60, 80))
     arrived(theirs, home.ours, begin=60, end=80)
-    assert home.complaints() == []
