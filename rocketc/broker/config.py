@@ -120,8 +120,8 @@ def read_broker_conf(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Stor
     try:
         found = dict(properties(text))
         fields = _typed(found)
-        of_store, unused = store_fields(found)
         BrokerConfig(**fields)
+        of_store, unused = store_fields(found)
         return fields, StoreConfig.rocketmq(**of_store), [key for key in unused if key not in _OF_KEY]
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None

@@ -99,6 +99,20 @@ def announced_host(config: BrokerConfig) -> str:
     return host
 
 
+def refuse_replica(config: BrokerConfig, store_config: StoreConfig) -> None:
+    """Raise ValueError for the settings of a slave, or of a master whose sends wait for slaves.
+
+    >>> refuse_replica(BrokerConfig(broker_id=1), StoreConfig())
+    Traceback (most recent call last):
+    ValueError: brokerId is 1; there is no replication yet: use brokerId 0 and brokerRole ASYNC_MASTER
+    """
+    wrong = f"brokerRole is {store_config.broker_role}" if store_config.broker_role != "ASYNC_MASTER" else None
+    if config.broker_id != 0:
+        wrong = f"brokerId is {config.broker_id}"
+    if wrong is not None:
+        raise ValueError(f"{wrong}; there is no replication yet: use brokerId 0 and brokerRole ASYNC_MASTER")
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address reaches only this machine.
 
@@ -150,6 +164,7 @@ async def running_broker(
     >>> asyncio.run(main())
     '127.0.0.1'
     """
+    refuse_replica(config, store_config)
     host = announced_host(config)
     async with contextlib.AsyncExitStack() as stack:
         main, vip = listening_sockets(config.bind_address, config.listen_port)

@@ -19,6 +19,7 @@ from rocketc.cli.output import Out, command, note
 from rocketc.config import StoreConfig
 from rocketc.config_fields import Flush
 from rocketc.errors import RocketcError
+from rocketc.report.text import plain
 
 _PORT = click.IntRange(0, 65535)  # rocketc.cli.arguments would load much that a broker does not need
 
@@ -122,10 +123,8 @@ def _report(error: Exception, as_json: bool) -> int:
     if as_json:
         with Out() as out:
             out.json(error_line(error))
-    elif isinstance(error, OSError) and error.filename and not isinstance(error, RocketcError):
-        note(f"{error.filename}: {error.strerror}")
     else:
-        note(str(error))
+        note(plain(error))
     return USAGE if isinstance(error, ValueError | TypeError) else COULD_NOT
 
 
@@ -170,6 +169,8 @@ async def _serve(
             await running.controller.run_until(stop)
             if not as_json:
                 note("the broker ends")
+    except BrokenPipeError:  # nobody reads the line of --json
+        raise
     except (ValueError, RocketcError, OSError) as error:
         return _report(error, as_json and not is_serving)
     return DONE

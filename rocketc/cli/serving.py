@@ -41,10 +41,10 @@ async def _until_signal(main: Callable[[asyncio.Event], Awaitable[int]], handled
     loop = asyncio.get_running_loop()
 
     def first(number: signal.Signals) -> None:
-        logging.getLogger("rocketc").info("%s: ending", number.name)
         for each in handled:
             loop.remove_signal_handler(each)
             signal.signal(each, _end_at_once)  # not on the loop, which may be busy
+        logging.getLogger("rocketc").info("%s: ending", number.name)  # from here on, a second signal is not lost
         stop.set()
 
     for number in handled:
