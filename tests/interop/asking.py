@@ -15,7 +15,7 @@ class Asking:
 
     def __init__(self, address):
         host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), 10)
+        self._socket = socket.create_connection((host.strip("[]"), int(port)), 10)
         self._file = self._socket.makefile("rb")
 
     def ask(self, name, body=None, version=479, **fields):

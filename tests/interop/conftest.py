@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from interop import peer as rocketmq
 
-pytest.register_assert_rewrite("interop.ledger")
+pytest.register_assert_rewrite("interop.ledger", "interop.our_broker")
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """Our broker at RocketMQ's own name server, alone and beside RocketMQ's broker of the same cluster."""
 
+import json
+import socket
 from collections import Counter
 
 import pytest
@@ -73,8 +75,9 @@ def send_one(address, topic, queues):
     assert code == 0
 
 
-def first(clients, **command):
-    clients.tell(**command)
+def step(clients, broker, do, **values):
+    """What clients do with one topic, see java/Steps.java."""
+    clients.tell(do=do, nameServer=broker.name_server, topic="both", **values)
     answer = clients.hear()
     assert not (isinstance(answer, dict) and "failed" in answer), answer
     return answer
@@ -101,17 +104,14 @@ def test_two_masters_of_one_cluster(begin, names, tmp_path, release, client):
         assert server.brokers() == {"java-a": {0: theirs.broker}, "ours-b": {0: broker.address}}
         return broker
 
-    def step(do, **values):
-        return first(clients, do=do, nameServer=theirs.name_server, topic="both", **values)
-
     ours = start()
     assert server.route("TBW102") == {"java-a": 8, "ours-b": 8}
     bodies = [f"m{n:02}" for n in range(40)]
-    sent = step("send", bodies=bodies)
+    sent = step(clients, theirs, "send", bodies=bodies)
     spread = Counter(broker for _, status, broker, _ in sent if status == "SEND_OK")
     assert set(spread) == {"java-a", "ours-b"} and spread.total() == 40 and min(spread.values()) >= 10
     assert wait_for(lambda: len(server.route("both")) == 2) and server.route("both") == {"java-a": 4, "ours-b": 4}
-    assert sorted(step("consume", group="all", count=40, millis=100)) == bodies
+    assert sorted(step(clients, theirs, "consume", group="all", count=40, millis=100)) == bodies
     # A topic that begins at our broker is known at once, not with the registration of every 30 s.
     send_one(ours.address, "at-once", 3)
     assert wait_for(lambda: server.route("at-once"), 2) == {"ours-b": 3}
@@ -119,10 +119,12 @@ def test_two_masters_of_one_cluster(begin, names, tmp_path, release, client):
     assert wait_for(lambda: server.brokers() == {"java-a": {0: theirs.broker}}, 1)
     assert (server.route("at-once"), server.route("both")) == ({}, {"java-a": 4})
     late = [f"late{n}" for n in range(6)]
-    assert {broker for _, _, broker, _ in step("send", bodies=late)} == {"java-a"}
+    assert {broker for _, _, broker, _ in step(clients, theirs, "send", bodies=late)} == {"java-a"}
     ours = start()  # of the same store
     assert server.route("at-once") == {"ours-b": 3}
-    assert sorted(step("consume", group="all", count=6, millis=300)) == late  # the first 40 are not sent again
+    assert (
+        sorted(step(clients, theirs, "consume", group="all", count=6, millis=300)) == late
+    )  # the first 40 are not sent again
     ours.kill()
     assert wait_for(lambda: server.brokers() == {"java-a": {0: theirs.broker}}, 5)
     assert server.route("at-once") == {}
@@ -139,3 +141,22 @@ def test_clients_find_it_at_rocketmqs_name_server(begin, tmp_path, release, clie
     chosen = ["send_sync", "send_batch", "push_concurrent", "push_rebalance", "lite_restart", "query_unique_key"]
     for name, _, outcome in clients.run(chosen, theirs.name_server):
         assert scenarios.difference(recorded[name], outcome) == "", (release, name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("client", RELEASES)
+def test_clients_over_ipv6(begin, tmp_path, client):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"no IPv6: {error}")
+    clients = begin(scenarios.Clients, client, tmp_path / "clients")
+    ours = begin(OurBroker, tmp_path / "ours", "--port", 0, bind_address="::1")
+    assert ours.address.startswith("[::1]:") and ours.name_server.startswith("[::1]:")
+    sent = step(clients, ours, "send", bodies=["one", "two"])
+    assert [(body, status, len(id)) for body, status, _, id in sent] == [("one", "SEND_OK", 56), ("two", "SEND_OK", 56)]
+    assert step(clients, ours, "look", key="k-one", id=sent[0][3]) == {"key": ["one"], "id": "one"}
+    chosen = ["send_sync", "push_concurrent", "query_offset_id", "lite_subscribe"]
+    for name, _, outcome in clients.run(chosen, ours.name_server):
+        plain = json.loads(json.dumps(outcome).replace('"sysFlag": 48', '"sysFlag": 0'))  # both hosts are of IPv6
+        assert scenarios.difference(scenarios.recorded()[client][name], plain) == "", name
