@@ -169,7 +169,7 @@ async def _serve(
             await running.controller.run_until(stop)
             if not as_json:
                 note("the broker ends")
-    except BrokenPipeError:  # nobody reads the line of --json
+    except BrokenPipeError:  # the reader of the line of --json has ended
         raise
     except (ValueError, RocketcError, OSError) as error:
         return _report(error, as_json and not is_serving)

@@ -51,7 +51,7 @@ USUAL = re.compile(
 
 
 class Home:
-    """The folder of a cluster: its store, the port of its broker, and the process that serves it by turns."""
+    """The folder of a cluster: its store, the port of its broker, and the process that serves it alternately."""
 
     def __init__(self, folder: Path, begin) -> None:
         self.folder, self._begin = folder, begin

@@ -289,7 +289,7 @@ def test_a_batch_is_stored_as_messages(play):
     play(main)
 
 
-def test_a_batch_without_a_unique_key_gets_none(play):
+def test_a_batch_stays_without_a_unique_key(play):
     """Clients 4.x: each message has its own key."""
     own = [(0, b"one", {"UNIQ_KEY": "A1"}), (0, b"two", {"UNIQ_KEY": "A2"})]
 

@@ -88,7 +88,7 @@ def test_rocketmqs_own_file_starts_it(broker, conf, tmp_path, changes):
 
 
 def test_unknown_keys_are_one_line(run, conf, tmp_path):
-    """It goes on with the other keys: here to the next error."""
+    """The other keys are used: here one of them is an error."""
     code, out, err = run(
         "broker", tmp_path / "store", *PORTS, "-c", conf(sendThreadPoolNums=4, brokerNmae="x", brokerId=1)
     )
@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_read(run, tmp_path, name, says):
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "127.1.2.3", "::1"])
-def test_a_loopback_address_is_not_told_to_a_name_server_elsewhere(run, conf, tmp_path, ip):
+def test_a_loopback_address_is_not_registered_elsewhere(run, conf, tmp_path, ip):
     args = ("-c", conf(brokerIP1=ip), "--name-server", "127.0.0.1:9876;192.0.2.7:9876")
     code, line = refused(run, tmp_path / "store", *args)
     assert (code, line) == (
@@ -253,7 +253,7 @@ def test_a_reader_of_its_log_that_goes(broker, tmp_path):
 
 
 def test_a_reader_of_its_line_that_goes(tmp_path):
-    """Nobody reads the line of --json: the program that started it has gone."""
+    """The program that started it ended before it read the line of --json."""
     ours, its = os.pipe()
     os.close(ours)
     with start("broker", tmp_path, *PORTS, "--json", stdout=its, stderr=subprocess.PIPE) as process:
