@@ -51,16 +51,16 @@ class JavaPeer:
         self._warm = warm  # seconds to run before the first round counts, for the JIT compiler
         self._jvm = None
 
-    def round(self) -> Round:
-        """Run the work once in Java; the seconds are from Java's clock."""
+    def round(self, words: str = "") -> Round:
+        """Run the work once in Java; the seconds are from Java's clock. words: for rounds that take some."""
         if self._jvm is None:
             self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (as long as the JVM)
             pipe = subprocess.PIPE
             self._jvm = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=self._said, text=True)
             ready = time.perf_counter() + self._warm
             while time.perf_counter() < ready:
-                self._go()
-        return self._go()
+                self._go(words)
+        return self._go(words)
 
     def once(self) -> Round:
         """Run the only round, without a warm-up."""
@@ -71,8 +71,8 @@ class JavaPeer:
         """Run one round and return its seconds, for common.measure."""
         return self.round().seconds
 
-    def _go(self) -> Round:
-        self._jvm.stdin.write("go\n")
+    def _go(self, words: str) -> Round:
+        self._jvm.stdin.write(f"go {words}".rstrip() + "\n")
         self._jvm.stdin.flush()
         line = self._jvm.stdout.readline()
         if not line:

@@ -20,9 +20,11 @@ import java.util.stream.Collectors;
  * java bench.Main get KEY=VALUE...                     getMessage over a whole queue: see Get
  * java bench.Main query KEY=VALUE...                   queryMessage, getOffsetInQueueByTime: see Query
  * java bench.Main wake KEY=VALUE...                    from a put to the get of a waiting reader: see Wake
+ * java bench.Main client KEY=VALUE...                  RocketMQ's client at a broker: see Client
  * </pre>
  *
- * Each line "go" on standard input runs one round and prints one JSON line. The end of the input ends the program.
+ * Each line "go" on standard input runs one round and prints one JSON line; words after "go" are passed to the round.
+ * The end of the input ends the program.
  */
 public final class Main {
     private Main() {
@@ -43,7 +45,7 @@ public final class Main {
         System.setOut(System.err);              // output of libraries must not mix with the results
         if (argv.length < 2) {
             System.err.println("usage: bench.Main scan skip|body|crc|digest FILE... | crc heap|direct SIZE | "
-                + "put|load|fill|rebuild|get|query|wake KEY=VALUE...");
+                + "put|load|fill|rebuild|get|query|wake|client KEY=VALUE...");
             System.exit(2);
         }
         Round round = switch (argv[0]) {
@@ -56,14 +58,15 @@ public final class Main {
             case "get" -> new Get(new Args(argv, 1));
             case "query" -> new Query(new Args(argv, 1));
             case "wake" -> new Wake(new Args(argv, 1));
+            case "client" -> new Client(new Args(argv, 1));
             default -> throw new IllegalArgumentException(argv[0]);
         };
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            if (!line.equals("go")) {
+            if (!line.equals("go") && !line.startsWith("go ")) {
                 throw new IllegalArgumentException("expected go: " + line);
             }
-            Round.Result r = round.run();
+            Round.Result r = round.run(line.substring(2).trim());
             String more = r.more().entrySet().stream()
                 .map(e -> String.format(Locale.ROOT, "\"%s\":%.6f", e.getKey(), e.getValue()))
                 .collect(Collectors.joining(","));

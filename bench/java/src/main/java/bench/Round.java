@@ -16,6 +16,11 @@ interface Round {
 
     Result run() throws Exception;
 
+    /** words: what follows "go"; most rounds have no use for them. */
+    default Result run(String words) throws Exception {
+        return run();
+    }
+
     /** At the end of the input. */
     default void close() throws Exception {
     }

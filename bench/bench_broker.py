@@ -1,0 +1,48 @@
+"""How fast is a broker, with RocketMQ's own client and with prepared frames; against Java's broker, Redis, NATS, floors?"""
+
+import sys
+from pathlib import Path
+
+import brokers
+import java_peer
+import rows_clients
+import rows_pulls
+import rows_sends
+from writing import Bench, recycle_pages, scratch
+
+bench = Bench("broker", __doc__)
+bench.rounds = 3 if bench.quick else 7
+RELEASES = java_peer.RELEASES[1:] if bench.quick else java_peer.RELEASES
+
+
+def main():
+    try:
+        __import__("uvloop")
+    except ImportError:
+        print("broker: uvloop is not installed (the extra broker): nothing is measured", file=sys.stderr)
+        return
+    recycle_pages(bench)
+    with scratch(bench) as folder:
+        measured(folder)
+
+
+def measured(folder: Path):
+    with brokers.ours(folder) as broker:
+        rows_sends.floors(bench, folder, broker)
+        rows_sends.beside_peers(bench, folder, broker, always=False)
+        rows_pulls.pulls(bench, folder, broker)
+        rows_pulls.held(bench, folder, broker)
+    with brokers.ours(folder, flush="sync") as broker:
+        rows_sends.synced(bench, folder, broker)
+        rows_sends.beside_peers(bench, folder, broker, always=True)
+    rows_pulls.beside_slow_peers(bench, folder)
+    rows_clients.memory(bench, folder)
+    if brokers.has_java(bench.name):
+        for release in RELEASES:
+            rows_clients.beside_java(bench, folder, release)
+    rows_clients.start_rows(bench, folder, RELEASES)
+    rows_clients.idle_rows(bench, RELEASES)
+
+
+if __name__ == "__main__":
+    main()

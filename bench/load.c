@@ -1,0 +1,396 @@
+/* A load generator for brokers, and a broker that stores nothing. bench/load.py compiles and runs this file.
+ *
+ *   load frames PORT FILE CONNECTIONS WINDOW COUNT    send COUNT frames of FILE, WINDOW in flight on each connection
+ *   load held PORT FILE CONNECTIONS FIRST BURSTS EVENLY   hold a pull on each connection, then send, see held()
+ *   load stub FILE                                    answer the sends of any client, see stub()
+ *
+ * FILE  frames of one size; `held` and `stub`: see there
+ * One thread. Results are one line of JSON. An answer with another code than 0 ends the program with 1. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ROOM (4 << 20)      /* bytes of unread answers of one connection */
+#define SLOTS 4000000       /* of 100 ns: latencies up to 0.4 s */
+#define EVENTS 256
+
+struct connection {
+    int fd;
+    size_t have;        /* bytes of an incomplete frame */
+    uint8_t *rest;      /* these bytes */
+    uint64_t sent, got; /* frames */
+    int64_t *at;        /* ns when each frame in flight was sent, by number modulo the window */
+    int64_t offset;     /* held: queue offset of its pull */
+};
+
+static uint32_t latencies[SLOTS];
+static uint8_t *input;
+
+static void die(const char *what)
+{
+    fprintf(stderr, "load: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static int64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static double cpu(void)
+{
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + 1e-6 * (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec);
+}
+
+static uint32_t big_endian(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return ntohl(v);
+}
+
+static uint8_t *read_file(const char *path, size_t *size)
+{
+    FILE *f = fopen(path, "rb");
+    if (f == NULL)
+        die(path);
+    fseek(f, 0, SEEK_END);
+    *size = (size_t)ftell(f);
+    rewind(f);
+    uint8_t *data = malloc(*size + 1);
+    if (data == NULL || fread(data, 1, *size, f) != *size)
+        die(path);
+    data[*size] = 0;
+    fclose(f);
+    return data;
+}
+
+static int connect_to(int port)
+{
+    int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a) != 0)
+        die("connect");
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return fd;
+}
+
+static void watch(int poll, int fd, void *what)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
+    if (epoll_ctl(poll, EPOLL_CTL_ADD, fd, &event) != 0)
+        die("epoll_ctl");
+}
+
+static void write_all(int fd, const uint8_t *data, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = write(fd, data, size);
+        if (n <= 0)
+            die("write");
+        data += n;
+        size -= (size_t)n;
+    }
+}
+
+/* The header of a frame, which is JSON, begins with its code in most servers; search for it if not. */
+static void must_be_ok(const uint8_t *frame)
+{
+    uint32_t size = big_endian(frame + 4) & 0xFFFFFF;
+    const uint8_t *header = frame + 8;
+    const uint8_t *code = size > 9 && memcmp(header, "{\"code\":", 8) == 0 ? header + 1 : memmem(header, size, "\"code\":", 7);
+    if (code == NULL || code[7] != '0') {
+        fprintf(stderr, "load: an answer is not a success: %.*s\n", (int)size, (const char *)header);
+        exit(1);
+    }
+}
+
+static void note(int64_t ns)
+{
+    int64_t slot = ns / 100;
+    latencies[slot < 0 ? 0 : slot < SLOTS ? slot : SLOTS - 1]++;
+}
+
+static double quantile(double share)
+{
+    uint64_t total = 0, seen = 0;
+    for (long i = 0; i < SLOTS; i++)
+        total += latencies[i];
+    for (long i = 0; i < SLOTS; i++) {
+        seen += latencies[i];
+        if (total > 0 && (double)seen >= share * (double)total)
+            return (double)i / 10;
+    }
+    return 0;
+}
+
+/* Read what has arrived; return the number of whole answers, which are checked. */
+static int take(struct connection *c)
+{
+    int frames = 0;
+    memcpy(input, c->rest, c->have);
+    ssize_t n = read(c->fd, input + c->have, ROOM - c->have);
+    if (n <= 0)
+        die("read");
+    size_t end = c->have + (size_t)n, at = 0;
+    while (end - at >= 8) {
+        size_t size = big_endian(input + at) + 4UL;
+        if (end - at < size)
+            break;
+        must_be_ok(input + at);
+        at += size;
+        frames++;
+    }
+    c->have = end - at;
+    if (c->have > 0) {
+        if ((c->rest = realloc(c->rest, c->have)) == NULL)
+            die("memory");
+        memcpy(c->rest, input + at, c->have);
+    }
+    return frames;
+}
+
+static int frames(int port, const char *path, int connections, int window, uint64_t count)
+{
+    size_t all;
+    uint8_t *file = read_file(path, &all);
+    size_t size = big_endian(file) + 4UL, kinds = all / size;
+    struct connection *c = calloc((size_t)connections, sizeof *c);
+    uint64_t sent = 0, got = 0;
+    int poll = epoll_create1(0);
+    for (int i = 0; i < connections; i++) {
+        c[i].fd = connect_to(port);
+        c[i].at = calloc((size_t)window, sizeof *c[i].at);
+        watch(poll, c[i].fd, &c[i]);
+    }
+    double used = cpu();
+    int64_t start = now(), last = start;
+
+    /* Frames of a connection go out in runs that do not pass the end of the file. */
+#define SEND(c, n)                                                                                                     \
+    do {                                                                                                               \
+        uint64_t left_ = (uint64_t)(n) < count - sent ? (uint64_t)(n) : count - sent;                                  \
+        int64_t at_ = now();                                                                                           \
+        while (left_ > 0) {                                                                                            \
+            uint64_t from_ = sent % kinds, run_ = left_ < kinds - from_ ? left_ : kinds - from_;                       \
+            for (uint64_t k_ = 0; k_ < run_; k_++)                                                                     \
+                (c)->at[((c)->sent + k_) % (uint64_t)window] = at_;                                                    \
+            (c)->sent += run_;                                                                                         \
+            sent += run_;                                                                                              \
+            left_ -= run_;                                                                                             \
+            write_all((c)->fd, file + from_ * size, run_ * size);                                                      \
+        }                                                                                                              \
+    } while (0)
+
+    for (int begun = 0; begun < window; begun += 50) /* in parts: a whole window could fill the sockets */
+        for (int i = 0; i < connections; i++)
+            SEND(&c[i], window - begun < 50 ? window - begun : 50);
+    while (got < count) {
+        struct epoll_event events[EVENTS];
+        int n = epoll_wait(poll, events, EVENTS, 20000);
+        if (n <= 0)
+            die("no answer for 20 s");
+        for (int i = 0; i < n; i++) {
+            struct connection *one = events[i].data.ptr;
+            int done = take(one);
+            last = now();
+            for (int k = 0; k < done; k++)
+                note(last - one->at[(one->got + (uint64_t)k) % (uint64_t)window]);
+            one->got += (uint64_t)done;
+            got += (uint64_t)done;
+            if (done > 0 && sent < count)
+                SEND(one, done);
+        }
+    }
+    printf("{\"seconds\":%.9f,\"count\":%lu,\"p50_us\":%.1f,\"p99_us\":%.1f,\"own_cpu\":%.6f}\n", (double)(last - start) / 1e9,
+           (unsigned long)got, quantile(0.5), quantile(0.99), cpu() - used);
+    return 0;
+}
+
+static void put_digits(uint8_t *at, int digits, int64_t value)
+{
+    for (int i = digits - 1; i >= 0; i--, value /= 10)
+        at[i] = (uint8_t)('0' + value % 10);
+}
+
+/* FILE has a pull and a send. Connection i pulls queue i; it is answered when a message of this queue arrives, and then
+ * pulls at the next offset; the first one is FIRST. In a frame, QQQQ is the number of the queue, and OOOOOOOOOO the offset.
+ * bursts: a message to each queue in one write, 0.2 s apart; last_us: until the last pull is answered, of each burst.
+ * evenly: messages, 1 ms apart, to the queues in turn; p50_us and p99_us: from the send to the answer of the pull. */
+static int held(int port, const char *path, int connections, int first, int bursts, int evenly)
+{
+    size_t all;
+    uint8_t *pull = read_file(path, &all);
+    size_t pull_size = big_endian(pull) + 4UL, send_size = all - pull_size;
+    uint8_t *send = pull + pull_size;
+    uint8_t *pull_queue = memmem(pull, pull_size, "QQQQ", 4), *offset = memmem(pull, pull_size, "OOOOOOOOOO", 10);
+    uint8_t *send_queue = memmem(send, send_size, "QQQQ", 4);
+    struct connection *c = calloc((size_t)connections, sizeof *c), sender = {.fd = connect_to(port)};
+    uint8_t *burst = malloc(send_size * (size_t)connections);
+    int64_t *sent_at = calloc((size_t)connections, sizeof *sent_at), total = 0;
+    struct epoll_event events[EVENTS];
+    int poll = epoll_create1(0);
+    if (pull_queue == NULL || offset == NULL || send_queue == NULL)
+        die("the frames have no places");
+    watch(poll, sender.fd, &sender);
+
+#define PULL(i)                                                                                                        \
+    do {                                                                                                               \
+        put_digits(pull_queue, 4, (i));                                                                                \
+        put_digits(offset, 10, c[i].offset);                                                                           \
+        write_all(c[i].fd, pull, pull_size);                                                                           \
+    } while (0)
+
+    for (int i = 0; i < connections; i++) {
+        c[i].fd = connect_to(port);
+        c[i].offset = first;
+        watch(poll, c[i].fd, &c[i]);
+        PULL(i);
+        put_digits(send_queue, 4, i);
+        memcpy(burst + (size_t)i * send_size, send, send_size);
+    }
+    printf("{\"last_us\":[");
+    for (int round = 0; round < bursts; round++) {
+        usleep(200000);
+        int64_t start = now();
+        int left = connections;
+        write_all(sender.fd, burst, send_size * (size_t)connections);
+        while (left > 0) {
+            int n = epoll_wait(poll, events, EVENTS, 20000);
+            if (n <= 0)
+                die("no answer for 20 s");
+            for (int i = 0; i < n; i++) {
+                struct connection *one = events[i].data.ptr;
+                int done = take(one);
+                if (one != &sender && done > 0) {
+                    one->offset++;
+                    left -= done;
+                }
+            }
+        }
+        printf("%s%.1f", round ? "," : "", (double)(now() - start) / 1e3);
+        for (int i = 0; i < connections; i++)
+            PULL(i);
+    }
+    usleep(200000);
+    int64_t next = now();
+    int sent = 0, got = 0;
+    while (got < evenly) {
+        int64_t t = now();
+        if (sent < evenly && t >= next) {
+            int queue = sent % connections;
+            sent_at[queue] = now();
+            write_all(sender.fd, burst + (size_t)queue * send_size, send_size);
+            sent++;
+            next += 1000000;
+            continue;
+        }
+        struct timespec wait = {0, sent < evenly ? (next - t > 0 ? next - t : 0) : 999999999};
+        int n = epoll_pwait2(poll, events, EVENTS, &wait, NULL);
+        if (n < 0 || (n == 0 && sent == evenly && ++total > 20))
+            die("no answer for 20 s");
+        for (int i = 0; i < n; i++) {
+            struct connection *one = events[i].data.ptr;
+            int done = take(one);
+            if (one == &sender || done == 0)
+                continue;
+            int queue = (int)(one - c);
+            note(now() - sent_at[queue]);
+            one->offset++;
+            got++;
+            PULL(queue);
+        }
+    }
+    printf("],\"p50_us\":%.1f,\"p99_us\":%.1f}\n", quantile(0.5), quantile(0.99));
+    return 0;
+}
+
+/* Listens on a free port, which is printed. Every request is answered: FILE is the answer of a send, and its opaque is
+ * a row of @; a request with another code than 310 gets the same fields, which its client does not read. */
+static int stub(const char *path)
+{
+    size_t size;
+    uint8_t *answer = read_file(path, &size);
+    uint8_t *place = memmem(answer, size, "@@@@@@@@@@", 10);
+    int listening = socket(AF_INET, SOCK_STREAM, 0), poll = epoll_create1(0), one = 1;
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    struct epoll_event events[EVENTS];
+    socklen_t length = sizeof a;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (place == NULL || bind(listening, (struct sockaddr *)&a, sizeof a) != 0 || listen(listening, 64) != 0)
+        die("listen");
+    getsockname(listening, (struct sockaddr *)&a, &length);
+    printf("%d\n", ntohs(a.sin_port));
+    fflush(stdout);
+    watch(poll, listening, NULL);
+    for (int n; (n = epoll_wait(poll, events, EVENTS, -1)) > 0;) {
+        for (int i = 0; i < n; i++) {
+            struct connection *c = events[i].data.ptr;
+            if (c == NULL) {
+                c = calloc(1, sizeof *c);
+                c->fd = accept(listening, NULL, NULL);
+                setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+                c->rest = malloc(ROOM);
+                watch(poll, c->fd, c);
+                continue;
+            }
+            ssize_t got = read(c->fd, c->rest + c->have, ROOM - c->have);
+            if (got <= 0) {
+                close(c->fd);
+                continue;
+            }
+            size_t end = c->have + (size_t)got, at = 0, out = 0;
+            while (end - at >= 8 && end - at >= big_endian(c->rest + at) + 4UL) {
+                uint32_t header = big_endian(c->rest + at + 4) & 0xFFFFFF;
+                uint8_t *opaque = memmem(c->rest + at + 8, header, "\"opaque\":", 9);
+                if (opaque != NULL && memmem(c->rest + at + 8, header, "\"flag\":2", 8) == NULL) {
+                    if (out + size > ROOM) {
+                        write_all(c->fd, input, out);
+                        out = 0;
+                    }
+                    memcpy(input + out, answer, size);
+                    put_digits(input + out + (place - answer), 10, 0);
+                    long number = atol((char *)opaque + 9);
+                    char text[16];
+                    int digits = snprintf(text, sizeof text, "%10ld", number); /* JSON allows spaces before a number */
+                    memcpy(input + out + (place - answer), text, (size_t)digits);
+                    out += size;
+                }
+                at += big_endian(c->rest + at) + 4UL;
+            }
+            if (out > 0)
+                write_all(c->fd, input, out);
+            c->have = end - at;
+            memmove(c->rest, c->rest + at, c->have);
+        }
+    }
+    return 0;
+}
+
+int main(int n, char **words)
+{
+    input = malloc(2 * ROOM);
+    if (n == 7 && strcmp(words[1], "frames") == 0)
+        return frames(atoi(words[2]), words[3], atoi(words[4]), atoi(words[5]), strtoul(words[6], NULL, 10));
+    if (n == 8 && strcmp(words[1], "held") == 0)
+        return held(atoi(words[2]), words[3], atoi(words[4]), atoi(words[5]), atoi(words[6]), atoi(words[7]));
+    if (n == 3 && strcmp(words[1], "stub") == 0)
+        return stub(words[2]);
+    fprintf(stderr, "usage: load frames PORT FILE CONNECTIONS WINDOW COUNT | held PORT FILE CONNECTIONS FIRST BURSTS EVENLY | stub FILE\n");
+    return 2;
+}

@@ -1,0 +1,107 @@
+"""bench/load.c as a program: the load generator, and the frames that it sends."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import native
+
+from rocketc.remoting.command import Command
+from rocketc.remoting.requests import REQUESTS
+
+SOURCE = native.HERE / "load.c"
+PROGRAM = native.ROOT / "build" / "bench-native" / "load"
+FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wconversion"]
+SEND, PULL, HEARTBEAT = 310, 11, 34
+KINDS = 1024  # different frames, so that keys and queues vary
+QUEUE, OFFSET = "QQQQ", "OOOOOOOOOO"  # places in the frames of `load held`
+COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4  # sysFlag of a pull
+
+
+def build() -> Path:
+    if not PROGRAM.exists() or PROGRAM.stat().st_mtime < SOURCE.stat().st_mtime:
+        PROGRAM.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([*native.compiler(), *FLAGS, "-o", PROGRAM, SOURCE], check=True)
+    return PROGRAM
+
+
+def run(*words: object) -> dict:
+    """Run one command of load.c and return its figures."""
+    done = subprocess.run([build(), *map(str, words)], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"bench: load {' '.join(map(str, words))}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+# ---------------------------------------------------------------- frames
+def command(code: int, fields: dict[str, str], body: bytes = b"") -> bytes:
+    return Command(code, fields, body, opaque=100_000, language="JAVA").encode()
+
+
+def send(topic: str, queue: str, number: int, body: bytes) -> bytes:
+    """Return the frame of a send, with the fields and properties that the Java client sends."""
+    key = f"7F000001AB12CD34EF56{number:012X}"
+    properties = f"KEYS\1order-{number:07d}\2UNIQ_KEY\1{key}\2WAIT\1true\2TAGS\1TagA\2"
+    fields = {
+        **{"a": "bench-producer", "b": topic, "c": "TBW102", "d": "4", "e": queue, "f": "0", "g": "1764000000000"},
+        **{"h": "0", "i": properties, "j": "0", "k": "false", "m": "false", "n": "broker-a"},
+    }
+    return command(SEND, fields, body)
+
+
+def sends(topic: str, queues: int, body: int) -> bytes:
+    """Return KINDS frames of one size, which send to the queues in turn."""
+    return b"".join(send(topic, f"{n % queues:04d}", n, b"x" * body) for n in range(KINDS))
+
+
+def pull(topic: str, queue: str, offset: str, flag: int = SUBSCRIPTION, commit: str = "0", wait: int = 60_000) -> bytes:
+    fields = {
+        **{"consumerGroup": "bench-consumer", "topic": topic, "queueId": queue, "queueOffset": offset},
+        **{"maxMsgNums": "32", "sysFlag": str(flag), "commitOffset": commit, "suspendTimeoutMillis": str(wait)},
+        **{"subscription": "*", "subVersion": "0", "expressionType": "TAG"},
+    }
+    if set(fields) - {field.name for field in REQUESTS[PULL].fields}:
+        raise AssertionError(fields)
+    return command(PULL, fields)
+
+
+def pulls(topic: str, messages: int, flag: int = SUBSCRIPTION) -> bytes:
+    """Return frames that pull a queue of so many messages in steps of 32, with the offset before as the commit."""
+    return b"".join(
+        pull(topic, "0000", f"{at:010d}", flag, f"{at:010d}") for at in range(0, messages - messages % 32, 32)
+    )
+
+
+def held(topic: str, body: int) -> bytes:
+    """Return the two frames of `load held`."""
+    waiting = SUBSCRIPTION | SUSPEND
+    return pull(topic, QUEUE, OFFSET, waiting) + send(topic, QUEUE, 0, b"x" * body)
+
+
+def heartbeat(number: int) -> bytes:
+    """Return the heartbeat of a client with one producer, as the Java client sends it."""
+    body = {
+        "clientID": f"127.0.0.1@{number:05d}",
+        "consumerDataSet": [],
+        "producerDataSet": [{"groupName": "bench-producer"}],
+    }
+    return command(HEARTBEAT, {}, json.dumps(body, separators=(",", ":")).encode())
+
+
+def sent(opaque: str = "100000") -> bytes:
+    """Return the frame of the answer to a send. opaque: ten characters for `load stub`."""
+    fields = {
+        **{"msgId": "7F00000100002A9F0000000000000000", "queueId": "0", "queueOffset": "0"},
+        **{"transactionId": "7F000001AB12CD34EF56000000000000", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
+    }
+    frame = Command(0, fields, opaque=1_111_111_111, flag=1).encode()
+    return frame.replace(b"1111111111", opaque.rjust(10).encode())
+
+
+def kept(folder: Path, name: str, make: Callable[[], bytes]) -> Path:
+    """Return a file with frames, which is made once."""
+    path = folder / f"{name}.frames"
+    if not path.exists():
+        path.write_bytes(make())
+    return path
