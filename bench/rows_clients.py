@@ -61,12 +61,13 @@ def register_stub(broker: Process, stub: Process):
     }
     topic = {"topicName": STUB_TOPIC, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0}
     version = {"counter": 1, "stateVersion": 0, "timestamp": time.time_ns() // 1_000_000}
-    wrapper = {"topicConfigTable": {STUB_TOPIC: topic}, "dataVersion": version}
+    table = {name: {**topic, "topicName": name} for name in (STUB_TOPIC, "StubTopic2")}  # one alone means another request
+    wrapper = {"topicConfigTable": table, "dataVersion": version}
     body = json.dumps({"topicConfigSerializeWrapper": wrapper, "filterServerList": []}).encode()
     one = socket.create_connection(("127.0.0.1", broker.ports["nameServer"]))
     one.sendall(Command(103, fields, body).encode())
-    if b'"code":0' not in one.recv(1 << 16):
-        raise SystemExit("bench: the name server does not take the stub")
+    if b'"code":0' not in (answer := one.recv(1 << 16)):
+        raise SystemExit(f"bench: the name server does not take the stub: {answer!r}")
     return one  # the name server forgets a broker whose connection ends
 
 
