@@ -280,8 +280,15 @@ class BrokerController:
     # services
 
     async def _follow(self, changes: Changes) -> None:
+        """Wake held pulls. While there are none, no message wakes the loop for it: this costs as much as a send.
+
+        The next changes then include all since the last ones, so none is missed.
+        """
+        held = self.pulls.held
+        await held.until_held()
         async for changed in changes:
-            self.pulls.held.on_changes(changed)
+            held.on_changes(changed)
+            await held.until_held()
 
     async def _register(self, first: asyncio.Future[int]) -> None:
         await first

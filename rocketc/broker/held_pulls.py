@@ -52,11 +52,20 @@ class HeldPulls:
         self._wake, self._max_offset, self._loop, self._seconds = wake, max_offset, loop, sweep_seconds
         self._held: dict[Key, dict[HeldPull, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._first: asyncio.Future[None] | None = None  # done when a pull is held
         self.count = 0
+
+    async def until_held(self) -> None:
+        """Return when a pull is held. One task may wait."""
+        if not self._held:
+            self._first = self._loop.create_future()
+            await self._first
 
     def add(self, pull: HeldPull) -> None:
         self._held.setdefault(pull.key, {})[pull] = None
         self.count += 1
+        if self._first is not None and not self._first.done():
+            self._first.set_result(None)
         if self._timer is None:
             self._timer = self._loop.call_later(self._seconds, self._sweep)
 

@@ -312,6 +312,29 @@ def test_a_message_with_another_tag_wakes_only_the_sweep(play):
     play(main)
 
 
+def test_messages_wake_the_loop_only_while_a_pull_is_held(play):
+    """Each wake-up costs as much as a send. A message of the time without pulls does not wake a later pull."""
+
+    async def main(stage, client):
+        asked = []
+        changes = stage.broker._changes
+        original = changes.changes
+        changes.changes = lambda: asked.append(stage.broker.pulls.held.count) or original()
+        await sent(stage, client, 5)
+        assert asked == []
+        waiting = asyncio.ensure_future(client.pull(offset=5, sysFlag=6))
+        await asyncio.sleep(1)
+        assert asked and not waiting.done()
+        await sent(stage, client, 1)
+        assert bodies(await waiting) == [b"0"]
+        asked.clear()
+        await sent(stage, client, 5)
+        assert asked == []
+
+    play(main)
+
+
+
 def test_a_held_pull_ends_with_its_time(play):
     async def main(stage, client):
         began = elapsed(0)
