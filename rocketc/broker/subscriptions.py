@@ -5,6 +5,7 @@ Source: RocketMQ SubscriptionData, FilterAPI, ExpressionMessageFilter.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from rocketc.broker.bodies import LONGS, flag_of, number_of, numbers_of, object_of, text_of, texts_of
@@ -95,7 +96,11 @@ def parse_subscription(
             raise SubscriptionError(f"the {expression_type} expression of topic {topic} is empty")
         return Subscription(topic, text, sub_version=sub_version, expression_type=expression_type)
     if not text or text == ALL:
-        return Subscription(topic, sub_version=sub_version)
+        return (
+            _everything(topic, sub_version)
+            if len(topic) <= TOPIC_MOST
+            else Subscription(topic, sub_version=sub_version)
+        )
     parts = text.split("||")
     if not any(parts):
         raise SubscriptionError(f"the expression {text[:40]!r} of topic {topic} names no tag")
@@ -103,6 +108,12 @@ def parse_subscription(
     if len(tags) > TAGS_MOST:
         raise SubscriptionError(f"the expression of topic {topic} names {len(tags)} tags; {TAGS_MOST} at most")
     return Subscription(topic, text, tags, frozenset(map(java_hash, tags)), sub_version)
+
+
+@functools.lru_cache(1024)
+def _everything(topic: str, sub_version: int) -> Subscription:
+    """Return the subscription of all messages; each pull may bring one."""
+    return Subscription(topic, sub_version=sub_version)
 
 
 def decode_subscription(data: object) -> Subscription:

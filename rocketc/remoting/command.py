@@ -24,6 +24,7 @@ LANGUAGES = (
 _BINARY = struct.Struct(">hbhii")  # code, language, version, opaque, flag
 _LARGEST = 16 << 20  # bytes of a frame after its length
 _INT = range(-(1 << 31), 1 << 31)
+_quoted = json.encoder.encode_basestring  # dumps() takes three times as long for a header
 
 
 class Form(enum.IntEnum):
@@ -114,15 +115,14 @@ class Command:
 
 def _json_header(command: Command) -> bytes:
     """Members in the order of their names, as fastjson writes them; missing ones are left out."""
-    members: dict[str, Any] = {"code": command.code}
-    if command.fields:
-        members["extFields"] = command.fields
-    members |= {"flag": command.flag, "language": command.language, "opaque": command.opaque}
-    if command.remark is not None:
-        members["remark"] = command.remark
-    members["serializeTypeCurrentRPC"] = "JSON"
-    members["version"] = command.version
-    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    fields = ",".join([f"{_quoted(name)}:{_quoted(value)}" for name, value in command.fields.items()])
+    extended = f'"extFields":{{{fields}}},' if fields else ""
+    remark = "" if command.remark is None else f'"remark":{_quoted(command.remark)},'
+    language = _quoted(command.language)
+    text = '{"code":%d,%s"flag":%d,"language":%s,"opaque":%d,%s"serializeTypeCurrentRPC":"JSON","version":%d}' % (
+        command.code, extended, command.flag, language, command.opaque, remark, command.version,
+    )  # fmt: skip
+    return text.encode("utf-8", "replace")
 
 
 def _rocketmq_header(command: Command) -> bytes:

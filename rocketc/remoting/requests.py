@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rocketc.errors import BadRequestError
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_SHORT = 9  # digits
 
 
 class Kind(NamedTuple):
@@ -31,6 +32,8 @@ class Kind(NamedTuple):
             return text
         if self is BOOL:
             return text.lower() == "true"
+        if len(text) <= _SHORT and text.isdecimal() and text.isascii():  # most numbers: in the range of each kind
+            return int(text)
         if not _NUMBER.fullmatch(text) or not self.least <= int(text) <= self.most:
             raise ValueError(text)
         return int(text)
@@ -99,16 +102,16 @@ class Request(NamedTuple):
 
 
 def _decode(what: str, known: tuple[Field, ...], fields: Mapping[str, str], *, short: bool) -> dict[str, Any]:
-    values = {}
+    values: dict[str, Any] = {}
     for field in known:
-        name = field.short if short else field.name
-        text = fields.get(name)
+        name, kind, required, letter = field  # at once: this is done for each pull
+        text = fields.get(letter if short else name)
         if text is None:
-            if field.required:
+            if required:
                 raise BadRequestError(f"{what} lacks the field {_name(field, short)}")
             continue
         try:
-            values[field.name] = field.kind.parse(text)
+            values[name] = text if kind is TEXT else kind.parse(text)
         except ValueError:
             raise BadRequestError(
                 f"{what}: the field {_name(field, short)} is {text[:40]!r}, which is not of type {field.kind.name}"
@@ -118,10 +121,10 @@ def _decode(what: str, known: tuple[Field, ...], fields: Mapping[str, str], *, s
 
 def _encode(known: tuple[Field, ...], values: Mapping[str, Any], *, short: bool) -> dict[str, str]:
     out = {}
-    for field in known:
-        value = values.get(field.name)
+    for name, kind, _, letter in known:
+        value = values.get(name)
         if value is not None:
-            out[field.short if short else field.name] = str(value).lower() if field.kind is BOOL else str(value)
+            out[letter if short else name] = str(value).lower() if kind is BOOL else str(value)
     return out
 
 
