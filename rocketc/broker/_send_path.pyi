@@ -27,6 +27,17 @@ class SendPath(FastPath):
         failed: Callable[[Exception], tuple[int, str]],
     ) -> None: ...
     def set_topic(self, name: str, queues: int) -> None: ...
+    def append_batch(
+        self,
+        topic: bytes,
+        queue_id: int,
+        body: bytes,
+        added: bytes,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> tuple[PutStatus, str, int, int] | None: ...
     def append(
         self,
         topic: bytes,

@@ -169,10 +169,9 @@ class SendProcessor:
             properties = self._properties(sent.get("properties") or "", needs_key)
             if (refused := self._refuse(sent, found, properties, is_batch)) is not None:
                 return refused
-            messages = self._messages(call, properties, is_batch)
+            return self._store(call, found, queue_id, properties, is_batch)
         except ValueError as error:
             return Answer(Code.MESSAGE_ILLEGAL, remark=str(error))
-        return self._store(call, found, queue_id, messages, properties, is_batch)
 
     def check(self, sent: dict[str, Any]) -> TopicConfig | Answer:
         """Check the topic of a send or of a reply, in RocketMQ's order. Return the topic, or the answer."""
@@ -243,9 +242,13 @@ class SendProcessor:
         if not is_batch:
             messages = [(call.values["flag"], body, stored)]
         else:
+            try:
+                batch = decode_batch(body)
+            except BadRequestError as error:
+                raise ValueError(str(error)) from None  # no error of the store
             messages = [
                 (flag, one, own + (b"\2" if own and not own.endswith(b"\2") else b"") + stored)
-                for flag, one, own in decode_batch(body)
+                for flag, one, own in batch
             ]
         if any(len(own) > MOST_PROPERTIES for _, _, own in messages):
             raise ValueError(self._too_long())
@@ -264,28 +267,18 @@ class SendProcessor:
         call: Call,
         topic: TopicConfig,
         queue_id: int,
-        messages: list[tuple[int, bytes, bytes]],
         properties: dict[str, str],
         is_batch: bool,
     ) -> Answer | None:
+        """Store the messages of a call. Raises ValueError for sizes."""
         sent = call.values
         sys_flag = sent["sysFlag"] | (FLAG_MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0)
         is_inner = is_batch and topic.queue_type == "BatchCQ"
         if is_inner:
-            messages = [_inner_batch(call, messages, properties)]
             sys_flag |= FLAG_NEED_UNWRAP | FLAG_INNER_BATCH
-        if call.connection.host is None:
-            call.connection.host = peer_host(call.connection.peer)
         try:
-            status, offsets, queue_offset, end = self._path.append(
-                topic.topic_name.encode(),
-                queue_id,
-                messages,
-                sys_flag,
-                sent["bornTimestamp"],
-                call.connection.host,
-                sent.get("reconsumeTimes", 0),
-                is_batch and not is_inner,
+            status, ids, queue_offset, end = self._append(
+                call, topic, queue_id, properties, sys_flag, is_batch, is_inner
             )
         except (RocketcError, OSError) as error:
             code, text = failed(error)
@@ -294,7 +287,7 @@ class SendProcessor:
         if not status.is_stored:
             return Answer(code, remark=remark)
         values: dict[str, Any] = {
-            "msgId": ",".join(OffsetId(*self._host, offset).encode() for offset in offsets),
+            "msgId": ids,
             "queueId": queue_id,
             "queueOffset": queue_offset,
         }
@@ -312,6 +305,34 @@ class SendProcessor:
 
         self._waits.add(end, flushed)
         return None
+
+    def _append(
+        self,
+        call: Call,
+        topic: TopicConfig,
+        queue_id: int,
+        properties: dict[str, str],
+        sys_flag: int,
+        is_batch: bool,
+        is_inner: bool,
+    ) -> tuple[PutStatus, str, int, int]:
+        """Append the messages of a call: (PutStatus, their ids, queue offset, end). Raises ValueError for sizes."""
+        sent, body, host = call.values, call.command.body, call.connection.host
+        if host is None:
+            host = call.connection.host = peer_host(call.connection.peer)
+        name, times, born = topic.topic_name.encode(), sent.get("reconsumeTimes", 0), sent["bornTimestamp"]
+        if is_batch and not is_inner and len(body) <= self._most:
+            stored = encode_properties(properties)
+            appended = self._path.append_batch(name, queue_id, body, stored, sys_flag, born, host, times)
+            if appended is not None:
+                return appended
+        messages = self._messages(call, properties, is_batch)
+        if is_inner:
+            messages = [_inner_batch(call, messages, properties)]
+        status, offsets, queue_offset, end = self._path.append(
+            name, queue_id, messages, sys_flag, born, host, times, is_batch and not is_inner
+        )
+        return status, ",".join(OffsetId(*self._host, offset).encode() for offset in offsets), queue_offset, end
 
 
 def shown_topic(topic: TopicConfig) -> str:

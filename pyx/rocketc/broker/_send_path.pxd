@@ -49,3 +49,7 @@ cdef class SendPath(FastPath):
     cdef bint _parse(self, ConnectionCore connection, const Frame* frame, Header* h) except -1
     cdef int64_t _rewrite(self, const Text* text, Sending* send) noexcept
     cdef size_t _write_answer(self, uint8_t* dst, const PreparedRecord* r, const Sending* send) noexcept
+    cdef int _fill(
+        self, PreparedRecord* r, bytes topic, int queue_id, int sys_flag, int64_t born_timestamp, bytes born_host,
+        int reconsume_times,
+    ) except -1

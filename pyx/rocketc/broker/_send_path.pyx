@@ -6,12 +6,12 @@ unusual is left to the SendProcessor, which has all of RocketMQ's rules: an unkn
 batch, an error. Both give the same result.
 Source: RocketMQ SendMessageProcessor.
 """
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy
 
-from rocketc.c.bytes cimport rc_put_i32, rc_put_i64
+from rocketc.c.bytes cimport rc_get_i16, rc_get_i32, rc_put_i32, rc_put_i64
 from rocketc.c.layout cimport (
     RC_FLAG_BORN_HOST_V6, RC_FLAG_STORE_HOST_V6, RC_FLAG_TRANSACTION_MASK, RC_HOST_V6_BYTES, RC_PROPERTIES_MAX_BYTES,
     RC_PROPERTY_SEPARATOR, RC_PROPERTY_UNIQUE_KEY, RC_PROPERTY_WAIT,
@@ -44,6 +44,7 @@ cdef enum:
     ANSWER_ROOM = 768           # bytes of an answer without its key; the constructor checks it
     FIRST_OF_KEY = 33           # "!"; a key is copied into JSON without escapes
     LAST_OF_KEY = 126
+    IN_BATCH_BYTES = 20         # of a message in a batch before its body: size, magic, CRC, flag, size of the body
     QUOTE = 34
     BACKSLASH = 92
 
@@ -86,6 +87,36 @@ cdef inline int place_of(const Text* name, bint short_names) noexcept nogil:
         if name.size == LONG_SIZES[i] and memcmp(name.at, LONG_NAMES[i], name.size) == 0:
             return i
     return -1
+
+
+cdef int count_batch(const uint8_t* body, size_t n, size_t added, size_t* properties) noexcept nogil:
+    """Return the number of messages in the body of a batch; -1 if it is not a batch, or has too long properties.
+
+    added       bytes of properties that each message gets
+    properties  set to the room for the properties of all
+    Source: RocketMQ MessageDecoder.decodeMessages.
+    """
+    cdef size_t at = 0
+    cdef int32_t size, own
+    cdef int count = 0
+    cdef int32_t body_size
+    properties[0] = 0
+    while at < n:
+        if n - at < IN_BATCH_BYTES + 2:
+            return -1
+        size = rc_get_i32(body + at)
+        body_size = rc_get_i32(body + at + IN_BATCH_BYTES - 4)
+        if size < IN_BATCH_BYTES + 2 or <size_t>size > n - at or not 0 <= body_size <= size - IN_BATCH_BYTES - 2:
+            return -1
+        own = rc_get_i16(body + at + IN_BATCH_BYTES + body_size)
+        if own < 0 or own != size - IN_BATCH_BYTES - 2 - body_size:
+            return -1
+        if <size_t>own + 1 + added > RC_PROPERTIES_MAX_BYTES:
+            return -1
+        properties[0] += <size_t>own + 1 + added
+        count += 1
+        at += <size_t>size
+    return count
 
 
 cdef inline uint8_t* put_text(uint8_t* dst, bytes text) noexcept:
@@ -392,6 +423,93 @@ cdef class SendPath(FastPath):
         rc_put_i32(dst + 4, <int32_t>(p - dst - 8))
         return <size_t>(p - dst)
 
+    def append_batch(
+        self, bytes topic not None, int queue_id, bytes body not None, bytes added not None, int sys_flag,
+        int64_t born_timestamp, bytes born_host not None, int reconsume_times,
+    ):
+        """Append the messages of a batch, all or none: (PutStatus, their ids as a text, queue offset, end).
+
+        body   of the request
+        added  properties that each message gets, in stored form
+        None if there is no message in the body, or if it is not a valid batch: decode_batch() has the errors.
+        Raises the errors of put().
+        """
+        cdef size_t room = 0, at = 0, id_size = <size_t>(2 * len(self._host) + 17)
+        cdef int n = count_batch(bytes_at(body), <size_t>len(body), <size_t>len(added), &room), i, rc
+        cdef PreparedRecord* records
+        cdef PreparedRecord* r
+        cdef uint8_t* properties
+        cdef uint8_t* p
+        cdef const uint8_t* message = bytes_at(body)
+        cdef uint8_t place[8]
+        cdef int32_t own
+        cdef bytes ids
+        if n <= 0:
+            return None
+        records = <PreparedRecord*>malloc(<size_t>n * sizeof(PreparedRecord))
+        properties = <uint8_t*>malloc(room)
+        try:
+            if records == NULL or properties == NULL:
+                raise MemoryError
+            p = properties
+            for i in range(n):
+                r = &records[i]
+                self._fill(r, topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times)
+                r.args.flag = rc_get_i32(message + at + IN_BATCH_BYTES - 8)
+                r.args.body = message + at + IN_BATCH_BYTES
+                r.args.body_len = rc_get_i32(message + at + IN_BATCH_BYTES - 4)
+                own = rc_get_i16(r.args.body + r.args.body_len)
+                r.args.props = p
+                memcpy(p, r.args.body + r.args.body_len + 2, <size_t>own)
+                p += own
+                if own > 0 and p[-1] != RC_PROPERTY_SEPARATOR:
+                    p[0] = RC_PROPERTY_SEPARATOR
+                    p += 1
+                p = put_text(p, added)
+                r.args.props_len = <int32_t>(p - r.args.props)
+                at += <size_t>rc_get_i32(message + at)
+            if n > 1:
+                records.batch = n
+            self._store.append(records, n, 0)
+            for i in range(n):
+                rc = records[i].status
+                if rc != RC_OK:
+                    return put_status(rc), "", 0, 0
+            ids = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(<size_t>n * id_size - 1))
+            p = <uint8_t*>PyBytes_AS_STRING(ids)
+            for i in range(n):
+                if i > 0:
+                    p[0] = c","
+                    p += 1
+                rc_hex(p, bytes_at(self._host), <size_t>len(self._host))
+                rc_put_i64(place, records[i].args.phy_offset)
+                rc_hex(p + id_size - 17, place, 8)
+                p += id_size - 1
+            return PutStatus.PUT_OK, ids.decode("ascii"), records.args.queue_offset, records[n - 1].end
+        finally:
+            free(records)
+            free(properties)
+
+    cdef int _fill(
+        self, PreparedRecord* r, bytes topic, int queue_id, int sys_flag, int64_t born_timestamp, bytes born_host,
+        int reconsume_times,
+    ) except -1:
+        """Fill a record, all but its flag, body and properties. The texts stay borrowed."""
+        prepared_init(r)
+        r.args.topic = bytes_at(topic)
+        r.args.topic_len = <int32_t>len(topic)
+        r.args.queue_id = queue_id
+        r.args.sys_flag = sys_flag & ~(RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6)
+        if len(born_host) == RC_HOST_V6_BYTES:
+            r.args.sys_flag |= RC_FLAG_BORN_HOST_V6
+        if len(self._host) == RC_HOST_V6_BYTES:
+            r.args.sys_flag |= RC_FLAG_STORE_HOST_V6
+        r.args.born_timestamp = born_timestamp
+        r.args.reconsume_times = reconsume_times
+        r.args.born_host = bytes_at(born_host)
+        r.args.store_host = bytes_at(self._host)
+        return 0
+
     def append(
         self, bytes topic not None, int queue_id, list messages not None, int sys_flag, int64_t born_timestamp,
         bytes born_host not None, int reconsume_times, bint batch,
@@ -412,24 +530,12 @@ cdef class SendPath(FastPath):
             for i in range(n):
                 flag, body, properties = messages[i]
                 r = &records[i]
-                prepared_init(r)
-                r.args.topic = bytes_at(topic)
-                r.args.topic_len = <int32_t>len(topic)
-                r.args.queue_id = queue_id
+                self._fill(r, topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times)
                 r.args.flag = flag
-                r.args.sys_flag = sys_flag & ~(RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6)
-                if len(born_host) == RC_HOST_V6_BYTES:
-                    r.args.sys_flag |= RC_FLAG_BORN_HOST_V6
-                if len(self._host) == RC_HOST_V6_BYTES:
-                    r.args.sys_flag |= RC_FLAG_STORE_HOST_V6
-                r.args.born_timestamp = born_timestamp
-                r.args.reconsume_times = reconsume_times
                 r.args.body = bytes_at(body)
                 r.args.body_len = <int32_t>len(body)
                 r.args.props = bytes_at(properties)
                 r.args.props_len = <int32_t>len(properties)
-                r.args.born_host = bytes_at(born_host)
-                r.args.store_host = bytes_at(self._host)
             if batch and n > 1:
                 records.batch = n
             self._store.append(records, n, 0)

@@ -334,7 +334,6 @@ def test_messages_wake_the_loop_only_while_a_pull_is_held(play):
     play(main)
 
 
-
 def test_a_held_pull_ends_with_its_time(play):
     async def main(stage, client):
         began = elapsed(0)

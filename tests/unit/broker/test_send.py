@@ -339,6 +339,61 @@ def test_no_bytes_break_the_decoder_of_batches(data):
     assert sum(22 + len(body) + len(properties) for _, body, properties in found) == len(data)
 
 
+def appended_batch(stage, body, added=b"TOLD\1x\2"):
+    """Append the body of a batch to the first queue of `orders` by the compiled path."""
+    return stage.broker.path.append_batch(b"orders", 0, body, added, 0, 1, bytes([127, 0, 0, 1, 0, 0, 0, 9]), 0)
+
+
+def test_the_compiled_batch_is_stored_as_the_decoded_one(play):
+    """The same records but for their places: with properties, without, and with a separator at their end or not."""
+
+    async def main(stage, client):
+        added, host = b"TOLD\1x\2", bytes([127, 0, 0, 1, 0, 0, 0, 9])
+        batch = [*BATCH, (9, b"", None), (-1, b"x" * 300, {"TAGS": "A"})]
+        body = rocketc.encode_batch(batch)
+        bare = body.replace(b"TAGS\1A\2", b"TAGS\1AA")  # no separator at the end, the same size
+        assert bare != body
+        for one in (body, bare):
+            status, ids, first, end = appended_batch(stage, one)
+            assert (status, end) == (PutStatus.PUT_OK, stage.store.max_phy_offset)
+            messages = [
+                (flag, text, own + (b"\2" if own and not own.endswith(b"\2") else b"") + added)
+                for flag, text, own in decode_batch(one)
+            ]
+            _, offsets, second, _ = stage.broker.path.append(b"orders", 0, messages, 0, 1, host, 0, True)
+            await stage.settle()
+            found = [stage.store.get("orders", 0, at, len(batch)).messages for at in (first, second)]
+            assert [m.phy_offset for m in found[0]] == [decode_offset_id(id).phy_offset for id in ids.split(",")]
+            assert [m.phy_offset for m in found[1]] == offsets
+            told = [[(m.flag, m.body, m.properties, m.store_size) for m in some] for some in found]
+            assert told[0] == told[1] and len(told[0]) == len(batch)
+
+    play(main)
+
+
+def test_the_compiled_batch_refuses_what_the_decoder_refuses(play):
+    async def main(stage, client):
+        data = rocketc.encode_batch(BATCH)
+        before = stage.store.max_phy_offset
+        ends = {0}
+        for one in BATCH:
+            ends.add(max(ends) + len(rocketc.encode_batch([one])))
+        for cut in range(len(data)):
+            if cut not in ends or cut == 0:
+                assert appended_batch(stage, data[:cut]) is None, cut
+        for at in range(len(data)):  # every byte of the sizes as large and as negative as it can be
+            for value in (0x7F, 0x80, 0xFF):
+                damaged = data[:at] + bytes([value]) + data[at + 1 :]
+                try:
+                    decode_batch(damaged)
+                except BadRequestError:
+                    assert appended_batch(stage, damaged) is None, at
+        assert appended_batch(stage, data, b"x" * 32767) is None
+        assert stage.store.max_phy_offset == before
+
+    play(main)
+
+
 @pytest.mark.parametrize("cut", range(len(rocketc.encode_batch(BATCH))))
 def test_a_batch_that_is_cut_off(cut):
     data = rocketc.encode_batch(BATCH)
