@@ -18,6 +18,9 @@ cdef enum:
     WORD = 8
     UTF8_MORE = 128             # bit of each byte of a character after U+007F
 
+cdef extern from *:
+    int __builtin_ctzll(unsigned long long) noexcept nogil
+
 cdef uint64_t ONES = 0x0101010101010101ULL
 cdef uint64_t TOPS = 0x8080808080808080ULL
 cdef uint64_t QUOTES = 0x2222222222222222ULL
@@ -34,7 +37,7 @@ cdef inline const uint8_t* skip_blanks(const uint8_t* p, const uint8_t* end) noe
 
 cdef const uint8_t* parse_text(const uint8_t* p, const uint8_t* end, Text* text) noexcept nogil:
     """Parse a text after its opening quotation mark. Return the place after the closing one, or NULL."""
-    cdef uint64_t word, quote, slash
+    cdef uint64_t word, quote, slash, found
     text.at = p
     text.is_escaped = False
     while True:
@@ -42,7 +45,9 @@ cdef const uint8_t* parse_text(const uint8_t* p, const uint8_t* end, Text* text)
             memcpy(&word, p, WORD)
             quote = word ^ QUOTES
             slash = word ^ SLASHES
-            if (((quote - ONES) & ~quote) | ((slash - ONES) & ~slash)) & TOPS:
+            found = (((quote - ONES) & ~quote) | ((slash - ONES) & ~slash)) & TOPS
+            if found != 0:
+                p += __builtin_ctzll(found) >> 3        # the lowest bit is of the first such byte
                 break
             p += WORD
         while p < end and p[0] != c'"' and p[0] != c"\\":
@@ -107,9 +112,16 @@ cdef const uint8_t* parse_fields(const uint8_t* p, const uint8_t* end, Header* h
         return p + 1
     while h.field_count < FIELDS_MAX:
         field = &h.fields[h.field_count]
-        p = parse_name(p, end, &field.name)
-        if p == NULL or p[0] != c'"':
-            return NULL
+        if (end - p > 4 and p[0] == c'"' and p[2] == c'"' and p[3] == c":" and p[4] == c'"'
+                and p[1] != c"\\" and p[1] != c'"'):
+            field.name.at = p + 1           # the name is one letter, as in sends
+            field.name.size = 1
+            field.name.is_escaped = False
+            p += 4
+        else:
+            p = parse_name(p, end, &field.name)
+            if p == NULL or p[0] != c'"':
+                return NULL
         p = parse_text(p + 1, end, &field.value)
         if p == NULL:
             return NULL
