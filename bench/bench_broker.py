@@ -1,4 +1,4 @@
-"""How fast is a broker, with RocketMQ's own client and with prepared frames; against Java's broker, Redis, NATS, floors?"""
+"""How fast is a broker, with RocketMQ's client and with prepared frames; against Java's, Redis, NATS and floors?"""
 
 import sys
 from pathlib import Path

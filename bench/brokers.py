@@ -1,9 +1,9 @@
 """Brokers and their peers as processes: ours, Java's, Redis, NATS, and the floors; CPU and memory of each.
 
-    with brokers.ours(folder) as broker, brokers.java(folder, "5.3.3") as java:
-        before = broker.used()
-        ...
-        used = broker.used() - before       # seconds of CPU: loop thread (user, system), other threads
+with brokers.ours(folder) as broker, brokers.java(folder, "5.3.3") as java:
+    before = broker.used()
+    ...
+    used = broker.used() - before       # seconds of CPU: loop thread (user, system), other threads
 """
 
 import contextlib

@@ -28,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
 
+import load
 import native
 from common import MIB, PLAIN, write_log
 
@@ -312,12 +313,103 @@ CASES: dict[str, Callable[[], Callable[[str], int]]] = {
     "get_raw 32, views taken, 256 B": lambda: getting(lambda got: got.views, raw=True),
     "decode of one record, 256 B": lambda: decoding(256),
     "message by physical offset, 256 B": looking_at,
+    "broker: send, 128 B, 16 frames at once": lambda: sending(128, 16),
+    "broker: send, 128 B, alone": lambda: sending(128, 1),
+    "broker: pull of 32, 128 B": lambda: pulling(128),
     "query by key": lambda: finding("order-{}"),
     "query, there is none": lambda: finding("nobody-{}"),
     "CRC of 64 B": lambda: crc32(64, CRC_WAY),
     "CRC of 1 KiB": lambda: crc32(1024, CRC_WAY),
     "CRC of 1 KiB by table": lambda: crc32(1024, "table"),
 }
+
+
+class Peer:
+    """The transport of a connection without a socket; it counts the bytes that are sent."""
+
+    sent = 0
+
+    def write(self, data):
+        self.sent += len(data)
+
+    def writelines(self, pieces):
+        for piece in pieces:
+            self.sent += len(piece)
+
+    def get_extra_info(self, name):
+        return ("127.0.0.1", 40000) if name == "peername" else None
+
+    def set_write_buffer_limits(self, high=None):
+        pass
+
+
+def serving(work: Callable[[Callable[[bytes], None], str], int]) -> Callable[[str], int]:
+    """Give bytes to a connection of a broker, without sockets. work gets the function for it, and returns messages."""
+    import asyncio
+
+    from rocketc.broker.config import BrokerConfig
+    from rocketc.broker.controller import BrokerController
+
+    store = writable()
+    store.create_topic("BenchTopic", queues=4)
+    loop = asyncio.new_event_loop()
+    peer = Peer()
+
+    async def start():
+        found = BrokerController(store, BrokerConfig(listen_port=0), ("127.0.0.1", 10911), name_servers=[])
+        connection = found.server.connection()
+        connection.connection_made(peer)
+        return found, connection
+
+    controller, connection = loop.run_until_complete(start())
+
+    def round_of(which: str) -> int:
+        async def inside():
+            return work(connection.data_received, which)
+
+        before = peer.sent
+        done = loop.run_until_complete(inside())
+        store.wait_dispatched()
+        if peer.sent == before or controller.server.connections != {connection}:
+            raise SystemExit("instructions: the broker does not answer")
+        return done
+
+    return round_of
+
+
+def sending(body: int, together: int) -> Callable[[str], int]:
+    """Sends from the frame to the record and the answer; includes queue and index. together: frames of a read event."""
+    frames = load.sends("BenchTopic", 4, body)
+    size = len(frames) // load.KINDS * together
+
+    def work(receive, which: str) -> int:
+        for n in range(CALLS[which] // together):
+            at = n * size % (len(frames) - size)
+            at -= at % (len(frames) // load.KINDS)
+            receive(frames[at : at + size])
+        return CALLS[which] // together * together
+
+    return serving(work)
+
+
+def pulling(body: int) -> Callable[[str], int]:
+    """Pulls of 32 messages, from the frame to the answer; per message."""
+    sends = load.sends("BenchTopic", 1, body)
+    frames = load.pulls("BenchTopic", load.KINDS)
+    count = load.KINDS // 32
+    size = len(frames) // count
+    filled = []
+
+    def work(receive, which: str) -> int:
+        if not filled:
+            receive(sends)
+            filled.append(True)
+        for n in range(CALLS[which] // 5):
+            at = n % count * size
+            receive(frames[at : at + size])
+        return CALLS[which] // 5 * 32
+
+    return serving(work)
 
 
 class Stream:

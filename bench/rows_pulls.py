@@ -109,7 +109,7 @@ class NatsConsumer(NatsSide):
 
 
 def consumed(bench: Bench, folder: Path, broker: Process):
-    count = 64_000 if bench.quick else 320_000
+    count = 32_000 if bench.quick else 320_000
     case = f"pulls of {BATCH} x {BODY} B, one connection, 1 in flight, offsets committed"
     fill(broker, folder, "BenchTopic", BODY, 32_000)
     flag = load.SUBSCRIPTION | load.COMMIT
@@ -225,7 +225,7 @@ def beside_slow_peers(bench: Bench, folder: Path):
     case, against = "sends, 16 connections, beside slow peers", "the same sends alone"
     if not bench.wanted(f"{case}: p99", against):
         return
-    count, cold = (30_000, 60_000) if bench.quick else (200_000, 400_000)
+    count, cold = (20_000, 30_000) if bench.quick else (200_000, 400_000)
     ours, theirs = BesideSlowPeers(folder, count, cold), Alone(folder, count)
     rounds = 3 if bench.quick else 7
     for _ in range(rounds):
