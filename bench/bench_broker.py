@@ -1,5 +1,6 @@
 """How fast is a broker, with RocketMQ's client and with prepared frames; against Java's, Redis, NATS and floors?"""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def main():
     except ImportError:
         print("broker: uvloop is not installed (the extra broker): nothing is measured", file=sys.stderr)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the servers, too
     recycle_pages(bench)
     with scratch(bench) as folder:
         measured(folder)

@@ -48,7 +48,7 @@ class Used(NamedTuple):
 class Process:
     """A server in a process of its own.
 
-    ports  told by the server when it was ready
+    ports  that the server has printed when it was ready
     """
 
     def __init__(self, name: str, command: list, log: Path, *, executable: str | None = None):

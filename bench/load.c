@@ -139,7 +139,7 @@ static double quantile(double share)
     return 0;
 }
 
-/* Read what has arrived; return the number of whole answers, which are checked. */
+/* Read what has arrived; return how many whole answers, which are checked. */
 static int take(struct connection *c)
 {
     int frames = 0;

@@ -67,7 +67,7 @@ def pull(topic: str, queue: str, offset: str, flag: int = SUBSCRIPTION, commit: 
 
 
 def pulls(topic: str, messages: int, flag: int = SUBSCRIPTION) -> bytes:
-    """Return frames that pull a queue of so many messages in steps of 32, with the offset before as the commit."""
+    """Return frames that pull a queue of this many messages in steps of 32, with the offset before as the commit."""
     return b"".join(
         pull(topic, "0000", f"{at:010d}", flag, f"{at:010d}") for at in range(0, messages - messages % 32, 32)
     )

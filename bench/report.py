@@ -39,6 +39,7 @@ FIGURES = {
     "growth, files": Figure("Speed in a log of many files, against one file", "files", "ratio", log_y=False),
     "growth, many queues": Figure("Speed of 1,000 queues in a store with many", "queues", "ratio", log_y=False),
     "growth, queues": Figure("Speed with many queues, against one queue", "queues", "ratio", log_y=False),
+    "broker, depth": Figure("Sends a second on one connection, by frames in flight", "frames in flight", "k/s"),
 }
 
 

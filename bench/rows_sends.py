@@ -11,7 +11,7 @@ from pathlib import Path
 import brokers
 import load
 from brokers import Process
-from common import Bench
+from common import Bench, Point
 from writing import Side, less_is_better, scratch, text
 
 import rocketc
@@ -106,8 +106,9 @@ def floors(bench: Bench, folder: Path, broker: Process):
                 ours = Loaded(broker, sends, connections, depth, count)
                 theirs = Loaded(floor, sends, connections, depth, count)
                 rounds = bench.row(
-                    case, against=name, goal=wanted, work=count / 1e3, unit="k/s", ours=ours, theirs=theirs
-                )
+                    case, against=name, goal=wanted, work=count / 1e3, unit="k/s", ours=ours, theirs=theirs,
+                    point=Point("broker, depth", "sends", depth) if connections == 1 else None,
+                )  # fmt: skip
                 if not rounds:
                     continue
                 busy_generator(bench, case, ours, theirs)

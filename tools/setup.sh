@@ -5,7 +5,7 @@
 #   tools/setup.sh editable           the rocketc package and command in .venv, as links to this folder
 #   tools/setup.sh extensions WORD    the extension modules, next to the Python files; WORD is written to the stamp
 #   tools/setup.sh valgrind           valgrind, for instruction counts
-#   tools/setup.sh peers              the peers of the benchmarks, in .venv
+#   tools/setup.sh peers              the peers of the benchmarks: in .venv, Redis, and NATS in build/bench-peers
 #   tools/setup.sh docs               the tools for the site, in .venv
 #   tools/setup.sh spark 4.0          the last PySpark of that version in build/spark-4.0, for PYTHONPATH
 #   tools/setup.sh strace             strace, for tests that are killed at each system call; they are skipped without it
@@ -148,6 +148,17 @@ strace() {
 peers() {
     pip_install -r requirements-bench.lock ||
         say "the peers can't be installed here: the benchmarks leave out their rows"
+    # redis-tools has the server, too, as redis-check-rdb; the package redis-server would start one.
+    (need "Redis" "redis-tools" "brew install redis" command -v redis-benchmark) ||
+        say "without Redis the benchmarks leave out its rows"
+    [ -x build/bench-peers/nats ] && return 0
+    if command -v go >/dev/null 2>&1; then
+        say "installing NATS into build/bench-peers (takes minutes)"
+        mkdir -p build/bench-peers
+        GOBIN="$PWD/build/bench-peers" go install github.com/nats-io/nats-server/v2@v2.15.2 >/dev/null 2>&1 &&
+            GOBIN="$PWD/build/bench-peers" go install github.com/nats-io/natscli/nats@v0.5.1 >/dev/null 2>&1 && return 0
+    fi
+    say "NATS can't be installed here: the benchmarks leave out its rows"
 }
 
 docs() {

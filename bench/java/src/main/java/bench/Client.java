@@ -21,7 +21,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * RocketMQ's client. The same program, with what it has learned, works at each of the brokers by turns.
+ * RocketMQ's client. The same program, with what it has learned, works at each of the brokers alternately.
  *
  * <pre>
  * go NAMESERVER TOPIC sync THREADS COUNT     each thread sends, and waits for the answer
