@@ -16,7 +16,7 @@ cdef class ConnectionCore:
         object _owner           # an Owner
         FastPath _fast          # or None
         FrameDecoder _decoder
-        object _frames          # a deque: complete, and not passed to the server yet
+        object _frames          # complete, and not passed to the server yet: a deque, or ()
         list _answers           # of this turn of the loop: one writelines() for all
         object _transport
         object _loop

@@ -54,7 +54,7 @@ cdef class ConnectionCore:
         self._owner = owner
         self._fast = fast
         self._decoder = FrameDecoder()
-        self._frames = deque()
+        self._frames = ()
         self._answers = []
         self._is_reading = self._peer_reads = True
         self._most_in_flight = owner.limits.in_flight
@@ -87,6 +87,8 @@ cdef class ConnectionCore:
                     if self._fast.take(self, &frame):
                         continue
                     self._fast.finish(self)
+                if type(self._frames) is tuple:
+                    self._frames = deque()
                 self._frames.append((frame.form, frame.header[:frame.header_size], frame.body[:frame.body_size]))
                 self._pass_on()
         finally:
@@ -141,7 +143,7 @@ cdef class ConnectionCore:
 
     cdef int _turn_away(self) except -1:
         """The server ends: it does not process the frames that arrive, but answers them."""
-        frames, self._frames = self._frames, deque()
+        frames, self._frames = self._frames, ()
         for frame in frames:
             answer = self._owner.turn_away(self, frame)
             if answer and not self.is_lost:
@@ -219,7 +221,7 @@ cdef class ConnectionCore:
 
     def connection_lost(self, error):
         self.is_closing = self.is_lost = True
-        self._frames.clear()
+        self._frames = ()
         size, self._size_in_flight = self._size_in_flight, 0
         self._owner.give_back(size)
         self._owner.lost(self)
@@ -232,6 +234,8 @@ cdef class ConnectionCore:
     def check_times(self, double now):
         """Close the connection if it was idle, or a frame is incomplete, for too long."""
         limits = self._owner.limits
+        if not self._frames:
+            self._frames = ()       # an empty deque has 600 bytes
         if now - self.last_active >= limits.idle and self.in_flight == 0:
             _log.info("%s: idle for %d s; the connection is closed", self.peer, now - self.last_active)
             self.is_lost = True
