@@ -1,0 +1,321 @@
+"""A cluster on virtual time: name server, brokers, producers and consumers; a seed decides what goes wrong.
+
+`python -m simulation.cluster FOLDER SEED...` runs seeds and prints a line of JSON for each. With crash/disk.c loaded
+before libc, the first broker's machine may lose its power; without it, it does not. `--mutant NAME` breaks the broker
+first, see simulation.mutants: then the first seed that finds something wrong ends the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import gc
+import hashlib
+import json
+import logging
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from crash.disk import Recorder
+from simulation import mutants, virtual
+from simulation.clients import EXPIRY_SECONDS, Consumer, Producer
+from simulation.history import History, Notice
+from simulation.hosts import BrokerHost, NameServerHost
+from simulation.network import Link, Network
+
+from rocketc.broker import controller
+
+CHAOS_SECONDS = 60.0
+QUIET_SECONDS = 50.0  # after the last fault: all clients have connected, balanced and caught up by then
+ROUTE_AT_ONCE, ROUTE_AT_LAST, ROUTE_GONE = 1.5, 70.0, 130.0  # seconds
+
+
+class Errors(logging.Handler):
+    """Log messages that a broker must not write."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(logging.ERROR)
+        self._history = history
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._history.fault(f"logged: {self.format(record)}")
+
+
+class Cluster:
+    """Everything of one seed."""
+
+    def __init__(self, root: Path, seed: int, recorder: Recorder | None) -> None:
+        chance = self.chance = random.Random(seed)
+        delay = chance.choice([0.001, 0.02, 0.2])
+        self.network = Network(chance, (0.0, delay))
+        self.history = History(slack=4 * delay + 0.5)
+        store = {"flush": chance.choice(["sync", "sync", "async"])}
+        self.names = NameServerHost(self.network)
+        self.may_lose_power = recorder is not None and store["flush"] == "sync"
+        self.brokers = {
+            name: BrokerHost(
+                name, root / name, self.network, self.history, store, recorder if n == 0 and self.may_lose_power else None
+            )
+            for n, name in enumerate(["broker-a", "broker-b"][: chance.randint(1, 2)])
+        }
+        where = self.network, self.history, self.brokers
+        topics = ["orders", "audit"][: chance.randint(1, 2)]
+        self.producers = [
+            Producer(f"p{n}", *where, topics=topics, pause=chance.choice([0.2, 1.0, 5.0])) for n in range(chance.randint(1, 3))
+        ]
+        self.groups: dict[str, dict[str, Any]] = {
+            "plain": {"group": "plain"},
+            "ordered": {"group": "ordered", "orderly": True},
+            "red": {"group": "red", "tag": "red"},
+        }
+        self.history.filters = {"red": "red"}
+        self._where, self._topics = where, topics
+        self.consumers: list[Consumer] = []
+        self._names = iter(range(1000))
+        self._watched: list[tuple[float, str, bool]] = []  # when a route was seen, of a broker, and whether it is in it
+        self._parted: set[tuple[str, str]] = set()
+
+    # clients
+
+    def join(self, group: str) -> None:
+        """Start one more consumer."""
+        consumer = Consumer(f"{group}-{next(self._names)}", *self._where, topics=self._topics, **self.groups[group])
+        self.consumers.append(consumer)
+        mates = [one for one in self.consumers if one.group == group]
+        for one in mates:
+            one.mates = mates
+        consumer.run()
+
+    def leave(self, consumer: Consumer, silently: bool) -> None:
+        """A consumer dies. Silently: its machine loses its power, and brokers notice it only by its heartbeats."""
+        self.consumers.remove(consumer)
+        consumer.mates.remove(consumer)
+        now = self.network.now()
+        until = now + self.history.slack + (EXPIRY_SECONDS if silently else 0.0)
+        for broker in self.brokers:
+            link = consumer.is_in(broker)
+            if link is not None and not link.blocked:
+                self._expect_leave(consumer, broker, now, until, f"{consumer.name} died")
+        if silently:
+            self.network.silence(consumer.name)
+        else:
+            self.network.kill(consumer.name)
+        consumer.end()
+
+    def _expect_leave(self, consumer: Consumer, broker: str, since: float, until: float, why: str) -> None:
+        for other in consumer.mates:
+            link = other.is_in(broker)
+            if link is not None and other is not consumer:
+                self.history.expect(Notice(other.name, broker, consumer.group, since, until, link, why))
+
+    # what goes wrong
+
+    def _faults(self) -> list[Any]:
+        return [self._cut] * 4 + [self._part] * 2 + [self._stop, self._kill, self._kill, self._lose_power] + [
+            self._consumer_dies, self._consumer_joins, self._cut_all, self._restart_names,
+        ]  # fmt: skip
+
+    async def _cut(self) -> None:
+        links = [link for link in self.network.links if link.is_open and not link.blocked and link.client != "watcher"]
+        if links:
+            self._cut_one(self.chance.choice(links))
+
+    def _cut_one(self, link: Link) -> None:
+        now = self.network.now()
+        for consumer in self.consumers:
+            if consumer.is_in(link.server) is link:
+                until = now + self.history.slack
+                self._expect_leave(consumer, link.server, now, until, f"the connection of {consumer.name} was cut")
+        self.network.cut(link)
+
+    async def _cut_all(self) -> None:
+        for link in [link for link in self.network.links if link.is_open and link.client != "watcher"]:
+            self.network.cut(link)
+
+    async def _part(self) -> None:
+        peers = [*self.producers, *self.consumers]
+        one = self.chance.choice([peer.name for peer in peers] + list(self.brokers))
+        other = self.chance.choice(["names"] if one in self.brokers else ["names", *self.brokers])
+        self.network.part(one, other)
+        await asyncio.sleep(self.chance.choice([1.0, 5.0, 20.0]))
+        self.network.heal(one, other)
+
+    def _any_up(self) -> BrokerHost | None:
+        up = [host for host in self.brokers.values() if host.up_since is not None]
+        return self.chance.choice(up) if up else None
+
+    async def _again(self, host: BrokerHost) -> None:
+        await asyncio.sleep(self.chance.choice([0.1, 1.0, 10.0]))
+        await host.start()
+
+    async def _stop(self) -> None:
+        if (host := self._any_up()) is not None:
+            for link in self.network.open_links(host.name):
+                link.troubles.append(self.network.now())
+            await host.stop()
+            await self._again(host)
+
+    async def _kill(self) -> None:
+        if (host := self._any_up()) is not None:
+            host.kill()
+            await self._again(host)
+
+    async def _lose_power(self) -> None:
+        host = self.brokers["broker-a"]
+        if self.may_lose_power and host.up_since is not None:
+            host.lose_power()
+            self.history.counts["power cuts"] += 1
+            await asyncio.sleep(self.chance.choice([1.0, 10.0]))
+            self.network.wake(host.name)
+            await host.start()
+
+    async def _restart_names(self) -> None:
+        if self.names.up_since is not None:
+            await self.names.stop()
+            await asyncio.sleep(self.chance.choice([0.1, 5.0]))
+            await self.names.start()
+
+    async def _consumer_dies(self) -> None:
+        consumer = self.chance.choice(self.consumers)
+        if len(consumer.mates) > 1:
+            self.leave(consumer, self.chance.random() < 0.4)
+
+    async def _consumer_joins(self) -> None:
+        if len(self.consumers) < 12:
+            self.join(self.chance.choice(sorted(self.groups)))
+
+    # watching
+
+    async def _look(self) -> None:
+        """Look at offsets and routes once a second."""
+        watcher = Producer("watcher", *self._where, topics=[], pause=1.0)
+        while True:
+            await asyncio.sleep(1.0)
+            for host in self.brokers.values():
+                host.look()
+            topic = "BenchmarkTest"
+            route = await watcher.route(topic)
+            brokers = {one["brokerName"] for one in route["queueDatas"]} if route is not None else set()
+            if self.names.up_since is not None:
+                for host in self.brokers.values():
+                    self._check_route(host, host.name in brokers)
+
+    def _check_route(self, host: BrokerHost, is_there: bool) -> None:
+        now, names = self.network.now(), self.names.up_since
+        assert names is not None
+        link = self.network.newest.get((host.name, "names"))
+        slack = self.history.slack
+        if host.up_since is None:
+            silent = link is not None and link.blocked
+            if is_there and now - host.down_since > (ROUTE_GONE if silent else 4.0) + slack:
+                self.history.fault(f"{now:.2f}: {host.name} is down since {host.down_since:.2f}, and still in the route")
+        elif not is_there and not self.network._parts(host.name, "names"):
+            trouble = max(link.troubles, default=0.0) if link is not None else 0.0
+            since = max(host.up_since, names, trouble)
+            soon = max(names, trouble) < host.starts
+            if now - since > (ROUTE_AT_ONCE if soon else ROUTE_AT_LAST) + slack:
+                self.history.fault(f"{now:.2f}: {host.name} is up since {host.up_since:.2f}, and not in the route")
+        self.history.counts["routes"] += 1
+
+    # the run
+
+    async def run(self) -> list[str]:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: self.history.fault(f"in the loop: {context.get('exception') or context}")
+        )
+        await self.names.start()
+        for host in self.brokers.values():
+            await host.start()
+        looking = asyncio.ensure_future(self._look())
+        for group in self.groups:
+            self.history.got[group]
+            for _ in range(self.chance.randint(1, 2)):
+                self.join(group)
+        for producer in self.producers:
+            producer.start(producer.run())
+        await asyncio.sleep(5.0)
+        await self._go_wrong(CHAOS_SECONDS * self.chance.choice([0.5, 1.0, 2.0]))
+        for producer in self.producers:
+            producer.end()
+        await asyncio.sleep(QUIET_SECONDS)
+        looking.cancel()
+        for task in (*(task for one in self.consumers for task in one.tasks), looking):
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                self.history.fault(f"a client failed: {task.exception()!r}")
+        for one in self.consumers:
+            one.end()
+        await asyncio.sleep(1.0)
+        for host in self.brokers.values():
+            await host.stop()
+        await self.names.stop()
+        return self.history.at_end()
+
+    async def _go_wrong(self, seconds: float) -> None:
+        end = self.network.now() + seconds
+        tasks = []
+        pause = self.chance.choice([2.0, 5.0, 15.0])
+        faults = self._faults()
+        while self.network.now() < end:
+            await asyncio.sleep(self.chance.expovariate(1 / pause))
+            fault = self.chance.choice(faults)
+            self.history.counts[fault.__name__.strip("_")] += 1
+            tasks.append(asyncio.ensure_future(fault()))
+        await asyncio.gather(*tasks)
+
+
+def play(root: Path, seed: int, recorder: Recorder | None) -> dict[str, Any]:
+    """Run one seed in a folder; return what was wrong, and counts. The digest is the same for the same seed."""
+    shutil.rmtree(root, ignore_errors=True)
+    began = time.monotonic()
+    controller.STEP_SECONDS = 0.05  # an idle broker costs less
+    logger = logging.getLogger("rocketc")
+    found: dict[str, Any] = {}
+
+    async def whole() -> None:
+        cluster = Cluster(root, seed, recorder)
+        errors = Errors(cluster.history)
+        logger.addHandler(errors)
+        try:
+            wrong = await cluster.run()
+        finally:
+            logger.removeHandler(errors)
+        history = cluster.history
+        told = repr((history.acknowledged, sorted(history.counts.items()), wrong))
+        found.update(
+            seed=seed,
+            wrong=wrong[:20],
+            acknowledged=len(history.acknowledged),
+            digest=hashlib.sha256(told.encode()).hexdigest()[:16],
+            virtual=round(cluster.network.now()),
+            counts=dict(sorted(history.counts.items())),
+        )
+
+    virtual.run(whole())
+    gc.collect()
+    found["seconds"] = round(time.monotonic() - began, 2)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("seeds", type=int, nargs="+")
+    parser.add_argument("--mutant", default="")
+    given = parser.parse_args()
+    logging.disable(logging.WARNING)
+    recorder = Recorder() if hasattr(ctypes.CDLL(None), "disk_take") else None
+    if given.mutant:
+        mutants.MUTANTS[given.mutant]()
+    for seed in given.seeds:
+        found = play(given.folder / "cluster", seed, recorder)
+        print(json.dumps(found), flush=True)
+        if given.mutant and found["wrong"]:
+            break
+
+
+if __name__ == "__main__":
+    main()
