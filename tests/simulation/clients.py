@@ -345,7 +345,7 @@ class Consumer(Peer):
         try:
             answer = await self.call(broker, 11, timeout=HOLD_SECONDS + 15.0, **values)
         except LOST as error:
-            if isinstance(error, NoAnswerError) and link is not None and not link.was_in_trouble(began - 1, 1e9):
+            if isinstance(error, NoAnswerError) and link is not None and not link.was_in_trouble(began - 1, self.network.now()):
                 self.history.fault(f"{self.name}: a pull of {queue} at {began:.2f} was never answered")
             return True
         now = self.network.now()

@@ -155,7 +155,7 @@ class Cluster:
     async def _stop(self) -> None:
         if (host := self._any_up()) is not None:
             for link in self.network.open_links(host.name):
-                link.troubles.append(self.network.now())
+                self.network.trouble(link)
             await host.stop()
             await self._again(host)
 
@@ -214,7 +214,7 @@ class Cluster:
             if is_there and now - host.down_since > (ROUTE_GONE if silent else 4.0) + slack:
                 self.history.fault(f"{now:.2f}: {host.name} is down since {host.down_since:.2f}, and still in the route")
         elif not is_there and not self.network._parts(host.name, "names"):
-            trouble = max(link.troubles, default=0.0) if link is not None else 0.0
+            trouble = self.network.troubled.get((host.name, "names"), 0.0)
             since = max(host.up_since, names, trouble)
             soon = max(names, trouble) < host.starts
             if now - since > (ROUTE_AT_ONCE if soon else ROUTE_AT_LAST) + slack:

@@ -52,7 +52,7 @@ class NameServerHost:
         self.up_since = None
         self._network.deaf(NAME_SERVER)
         for link in self._network.open_links("names"):
-            link.troubles.append(self._network.now())
+            self._network.trouble(link)
         await self.server.__aexit__()
 
 
@@ -103,8 +103,8 @@ class BrokerHost:
     def _check_tables(self) -> None:
         table = self._table()
         for key, values in (self._promised or {}).items():
-            if table.get(key) not in values:
-                self._history.fault(f"{self.name}: the offset of {key} was one of {values}, now it is {table.get(key)}")
+            if not min(values) <= table.get(key, -1) <= max(values):
+                self._history.fault(f"{self.name}: the offset of {key} was {values}, now it is {table.get(key)}")
         for (topic, group, queue_id), offset in table.items():
             self._history.committed(group, (self.name, topic, queue_id), offset, f"life {self.life} of {self.name}")
         for topic in {one.queue[1] for one in self._history.acknowledged if one.queue[0] == self.name}:

@@ -47,18 +47,22 @@ class Wire(MemoryTransport):
 class Link:
     """A connection of a client to a server."""
 
-    def __init__(self, client: str, server: str, near: Wire, far: Wire, now: float) -> None:
+    def __init__(self, client: str, server: str, near: Wire, far: Wire) -> None:
         self.client, self.server, self.near, self.far = client, server, near, far
-        self.made = now
-        self.troubles: list[float] = []
-        self.blocked = False
+        self.troubles: list[tuple[float, float]] = []  # from, to
+        self.blocked_since: float | None = None
 
     @property
     def is_open(self) -> bool:
         return not (self.near.is_closing() or self.far.is_closing())
 
     def was_in_trouble(self, since: float, until: float) -> bool:
-        return any(since <= at <= until for at in self.troubles) or self.blocked
+        now = [] if self.blocked_since is None else [(self.blocked_since, until)]
+        return any(begin <= until and end >= since for begin, end in self.troubles + now)
+
+    @property
+    def blocked(self) -> bool:
+        return self.blocked_since is not None
 
 
 class Network:
@@ -71,6 +75,7 @@ class Network:
         self._parted: set[frozenset[str]] = set()
         self._silent: set[str] = set()
         self.newest: dict[tuple[str, str], Link] = {}  # by client and server
+        self.troubled: dict[tuple[str, str], float] = {}  # the same: when something was done to their connections
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -100,7 +105,7 @@ class Network:
         near = Wire(first, self.chance, self.delay, (client, 1))
         far = Wire(second, self.chance, self.delay, ("10.0.0.9", 1))
         near.other, far.other = far, near
-        link = Link(client, host, near, far, self.now())
+        link = Link(client, host, near, far)
         self.links = [one for one in self.links if one.is_open] + [link]
         self.newest[client, host] = link
         second.connection_made(far)
@@ -108,36 +113,48 @@ class Network:
 
     # what goes wrong
 
+    def trouble(self, link: Link) -> None:
+        """Something is done to a connection now."""
+        since = self.now() if link.blocked_since is None else link.blocked_since
+        link.troubles.append((since, self.now()))
+        self._note(link.client, link.server)
+
     def open_links(self, *hosts: str) -> list[Link]:
         """The open connections that have all these hosts at their ends."""
         return [link for link in self.links if link.is_open and {*hosts} <= {link.client, link.server}]
 
     def cut(self, link: Link) -> None:
         """Both ends hear of it at once; what is on its way is lost."""
-        link.troubles.append(self.now())
-        link.near.is_blocked = link.far.is_blocked = False
+        self.trouble(link)
+        link.blocked_since, link.near.is_blocked, link.far.is_blocked = None, False, False
         link.near.cut()
 
     def part(self, one: str, other: str) -> None:
         """Two hosts do not reach each other until heal()."""
         self._parted.add(frozenset({one, other}))
+        self._note(one, other)
         for link in self.open_links(one, other):
             self._block(link)
 
+    def _note(self, one: str, other: str) -> None:
+        self.troubled[one, other] = self.troubled[other, one] = self.now()
+
     def _block(self, link: Link) -> None:
-        link.troubles.append(self.now())
-        link.blocked = link.near.is_blocked = link.far.is_blocked = True
+        self.trouble(link)
+        link.near.is_blocked = link.far.is_blocked = True
+        link.blocked_since = self.now() if link.blocked_since is None else link.blocked_since
 
     def heal(self, one: str, other: str) -> None:
         """What was sent meanwhile arrives."""
         self._parted.discard(frozenset({one, other}))
+        self._note(one, other)
         self._free()
 
     def _free(self) -> None:
         for link in self.links:
             if link.blocked and not self._parts(link.client, link.server):
-                link.troubles.append(self.now())
-                link.blocked = False
+                self.trouble(link)
+                link.blocked_since = None
                 link.near.free()
                 link.far.free()
 
@@ -153,15 +170,15 @@ class Network:
         self._silent.discard(host)
         for link in self.links:
             if host in (link.client, link.server) and link.blocked:
-                link.troubles.append(self.now())
-                link.blocked = link.near.is_blocked = link.far.is_blocked = False
+                self.trouble(link)
+                link.blocked_since, link.near.is_blocked, link.far.is_blocked = None, False, False
                 for end in (link.near, link.far):
                     end._end(ConnectionResetError("the machine was restarted"))
 
     def kill(self, host: str) -> None:
         """A process dies: its peers get a reset for each connection."""
         for link in self.open_links(host):
-            link.troubles.append(self.now())
+            self.trouble(link)
             mine, other = (link.near, link.far) if link.client == host else (link.far, link.near)
             mine.vanish()
             mine._loop.call_later(self.chance.uniform(*self.delay), other._end, ConnectionResetError("killed"))
