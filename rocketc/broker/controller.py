@@ -311,7 +311,8 @@ class BrokerController:
     async def _expire(self) -> None:
         while True:
             await asyncio.sleep(EXPIRE_SECONDS)
-            for connection in {*self.consumers.expire(self._clock()), *self.producers.expire(self._clock())}:
+            idle = [*self.consumers.expire(self._clock()), *self.producers.expire(self._clock())]
+            for connection in dict.fromkeys(idle):
                 assert isinstance(connection, Connection)
                 connection.abort()
 

@@ -96,7 +96,7 @@ class Server:
     ) -> None:
         self._fast = fast
         self.limits = Limits() if limits is None else limits
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order in which they came
         self._processors = {code: processor for processor in processors for code in processor.codes}
         self._on_lost = on_lost
         self._grace = grace
@@ -139,7 +139,7 @@ class Server:
                 "%s: refused, there are %d connections", connection.peer, len(self.connections),
             )  # fmt: skip
             return False
-        self.connections.add(connection)
+        self.connections[connection] = None
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._check_times)
         return True
@@ -148,7 +148,7 @@ class Server:
         self._without_room.pop(connection, None)
         self._calls.lost(connection)
         if connection in self.connections:
-            self.connections.discard(connection)
+            del self.connections[connection]
             self._on_lost(connection)
 
     def _check_times(self) -> None:

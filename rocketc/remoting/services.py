@@ -29,17 +29,17 @@ class Services:
 
     def __init__(self, grace: float = 5.0) -> None:
         self._grace = grace
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order in which they were started
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def start(self, name: str, work: Coroutine[object, object, None]) -> None:
         """Run a coroutine as a task; `name` is for the log."""
         task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)  # the loop itself keeps only weak references
+        self._tasks[task] = None  # the loop itself keeps only weak references
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             _log.critical("%s failed; the process ends", task.get_name(), exc_info=error)
@@ -61,7 +61,7 @@ class Services:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        tasks = set(self._tasks)
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:

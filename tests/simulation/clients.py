@@ -92,7 +92,6 @@ class Producer(Peer):
     def __init__(self, *where: Any, topics: list[str], pause: float) -> None:
         super().__init__(*where)
         self._topics, self._pause, self._number = topics, pause, 0
-        self._wires: dict[int, Link] = {}
 
     async def run(self) -> None:
         while True:
@@ -122,9 +121,7 @@ class Producer(Peer):
             broker, topic, queue_id = queue
             link, began = self.link(broker), self.network.now()
             self._sends += 1
-            wire = id(link) if link is not None else -self._sends, self._sends
-            if link is not None:
-                self._wires[id(link)] = link  # so that no other link gets its id
+            wire = link.number if link is not None else -self._sends, self._sends
             values = {
                 "producerGroup": "shop", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 2,
                 "queueId": queue_id, "sysFlag": 0, "bornTimestamp": wall_clock(), "flag": 0,

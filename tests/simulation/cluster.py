@@ -77,7 +77,7 @@ class Cluster:
         self.consumers: list[Consumer] = []
         self._names = iter(range(1000))
         self._watched: list[tuple[float, str, bool]] = []  # when a route was seen, of a broker, and whether it is in it
-        self._parted: set[tuple[str, str]] = set()
+        self._quiet_from = 0.0  # when brokers have noticed all that died silently
 
     # clients
 
@@ -102,6 +102,7 @@ class Cluster:
                 self._expect_leave(consumer, broker, now, until, f"{consumer.name} died")
         if silently:
             self.network.silence(consumer.name)
+            self._quiet_from = now + EXPIRY_SECONDS
         else:
             self.network.kill(consumer.name)
         consumer.end()
@@ -241,7 +242,7 @@ class Cluster:
         await self._go_wrong(CHAOS_SECONDS * self.chance.choice([0.5, 1.0, 2.0]))
         for producer in self.producers:
             producer.end()
-        await asyncio.sleep(QUIET_SECONDS)
+        await asyncio.sleep(max(self._quiet_from - self.network.now(), 0.0) + QUIET_SECONDS)
         looking.cancel()
         for task in (*(task for one in self.consumers for task in one.tasks), looking):
             if task.done() and not task.cancelled() and task.exception() is not None:

@@ -7,6 +7,7 @@ what was in trouble meanwhile.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -47,8 +48,9 @@ class Wire(MemoryTransport):
 class Link:
     """A connection of a client to a server."""
 
-    def __init__(self, client: str, server: str, near: Wire, far: Wire) -> None:
+    def __init__(self, client: str, server: str, near: Wire, far: Wire, number: int) -> None:
         self.client, self.server, self.near, self.far = client, server, near, far
+        self.number = number
         self.troubles: list[tuple[float, float]] = []  # from, to
         self.blocked_since: float | None = None
 
@@ -74,6 +76,7 @@ class Network:
         self._listening: dict[Address, tuple[str, Callable[[], Any]]] = {}
         self._parted: set[frozenset[str]] = set()
         self._silent: set[str] = set()
+        self._numbers = itertools.count()
         self.newest: dict[tuple[str, str], Link] = {}  # by client and server
         self.troubled: dict[tuple[str, str], float] = {}  # the same: when something was done to their connections
 
@@ -105,7 +108,7 @@ class Network:
         near = Wire(first, self.chance, self.delay, (client, 1))
         far = Wire(second, self.chance, self.delay, ("10.0.0.9", 1))
         near.other, far.other = far, near
-        link = Link(client, host, near, far)
+        link = Link(client, host, near, far, next(self._numbers))
         self.links = [one for one in self.links if one.is_open] + [link]
         self.newest[client, host] = link
         second.connection_made(far)
