@@ -210,11 +210,11 @@ class Cluster:
         assert names is not None
         link = self.network.newest.get((host.name, "names"))
         slack = self.history.slack
-        if host.up_since is None:
+        if host.up_since is None and host.starts < host.down_since:
             silent = link is not None and link.blocked
             if is_there and now - host.down_since > (ROUTE_GONE if silent else 4.0) + slack:
                 self.history.fault(f"{now:.2f}: {host.name} is down since {host.down_since:.2f}, and still in the route")
-        elif not is_there and not self.network._parts(host.name, "names"):
+        elif host.up_since is not None and not is_there and not self.network._parts(host.name, "names"):
             trouble = self.network.troubled.get((host.name, "names"), 0.0)
             since = max(host.up_since, names, trouble)
             soon = max(names, trouble) < host.starts
@@ -244,7 +244,7 @@ class Cluster:
             producer.end()
         await asyncio.sleep(max(self._quiet_from - self.network.now(), 0.0) + QUIET_SECONDS)
         looking.cancel()
-        for task in (*(task for one in self.consumers for task in one.tasks), looking):
+        for task in (*(task for one in self.consumers for task in (*one.tasks, *one._following.values())), looking):
             if task.done() and not task.cancelled() and task.exception() is not None:
                 self.history.fault(f"a client failed: {task.exception()!r}")
         for one in self.consumers:

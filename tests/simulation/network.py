@@ -109,7 +109,7 @@ class Network:
         far = Wire(second, self.chance, self.delay, ("10.0.0.9", 1))
         near.other, far.other = far, near
         link = Link(client, host, near, far, next(self._numbers))
-        self.links = [one for one in self.links if one.is_open] + [link]
+        self.links = [one for one in self.links if one.is_open or one.blocked] + [link]
         self.newest[client, host] = link
         second.connection_made(far)
         first.connection_made(near)
