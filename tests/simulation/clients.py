@@ -169,6 +169,7 @@ class Consumer(Peer):
         self._changed = asyncio.Event()
         self._joined: dict[str, Link] = {}  # the connection on which a broker has answered a heartbeat
         self._joined_at: dict[str, float] = {}
+        self._tried: set[int] = set()  # connections with heartbeats whose answers were lost
 
     def heard(self, broker: str, command: Command) -> None:
         if command.code == 40:
@@ -230,6 +231,8 @@ class Consumer(Peer):
         try:
             answer = await self.call(broker, 34, body)
         except LOST:
+            if (tried := self.link(broker)) is not None:
+                self._tried.add(tried.number)
             return
         link, now = self.link(broker), self.network.now()
         if answer.code != Code.SUCCESS:
@@ -237,7 +240,8 @@ class Consumer(Peer):
         if link is not None and self._joined.get(broker) is not link:
             self._joined[broker], self._joined_at[broker] = link, now
             self.history.counts["joins"] += 1
-            self.told_others(broker, began, now, "a client joined")
+            if link.number not in self._tried:
+                self.told_others(broker, began, now, "a client joined")
 
     def told_others(self, broker: str, since: float, until: float, why: str) -> None:
         """The other clients of the group must hear of a change at a broker."""

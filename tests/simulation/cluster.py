@@ -2,7 +2,7 @@
 
 `python -m simulation.cluster FOLDER SEED...` runs seeds and prints a line of JSON for each. With crash/disk.c loaded
 before libc, the first broker's machine may lose its power; without it, it does not. `--mutant NAME` breaks the broker
-first, see simulation.mutants: then the first seed that finds something wrong ends the run.
+first, see simulation.mutants: then the first seed that finds it ends the run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hashlib
 import json
 import logging
 import random
+import re
 import shutil
 import time
 from pathlib import Path
@@ -23,13 +24,13 @@ from typing import Any
 from crash.disk import Recorder
 from simulation import mutants, virtual
 from simulation.clients import EXPIRY_SECONDS, Consumer, Producer
-from simulation.history import History, Notice
+from simulation.history import LOCK_SECONDS, History, Notice
 from simulation.hosts import BrokerHost, NameServerHost
 from simulation.network import Link, Network
 
 from rocketc.broker import controller
 
-CHAOS_SECONDS = 60.0
+CHAOS_SECONDS = 40.0
 QUIET_SECONDS = 50.0  # after the last fault: all clients have connected, balanced and caught up by then
 ROUTE_AT_ONCE, ROUTE_AT_LAST, ROUTE_GONE = 1.5, 70.0, 130.0  # seconds
 
@@ -65,7 +66,7 @@ class Cluster:
         where = self.network, self.history, self.brokers
         topics = ["orders", "audit"][: chance.randint(1, 2)]
         self.producers = [
-            Producer(f"p{n}", *where, topics=topics, pause=chance.choice([0.2, 1.0, 5.0])) for n in range(chance.randint(1, 3))
+            Producer(f"p{n}", *where, topics=topics, pause=chance.choice([0.4, 1.0, 5.0])) for n in range(chance.randint(1, 3))
         ]
         self.groups: dict[str, dict[str, Any]] = {
             "plain": {"group": "plain"},
@@ -77,7 +78,7 @@ class Cluster:
         self.consumers: list[Consumer] = []
         self._names = iter(range(1000))
         self._watched: list[tuple[float, str, bool]] = []  # when a route was seen, of a broker, and whether it is in it
-        self._quiet_from = 0.0  # when brokers have noticed all that died silently
+        self._quiet_from = 0.0  # when brokers have forgotten all that died, and their locks
 
     # clients
 
@@ -100,9 +101,9 @@ class Cluster:
             link = consumer.is_in(broker)
             if link is not None and not link.blocked:
                 self._expect_leave(consumer, broker, now, until, f"{consumer.name} died")
+        self._quiet_from = max(self._quiet_from, now + (EXPIRY_SECONDS if silently else LOCK_SECONDS))
         if silently:
             self.network.silence(consumer.name)
-            self._quiet_from = now + EXPIRY_SECONDS
         else:
             self.network.kill(consumer.name)
         consumer.end()
@@ -238,7 +239,7 @@ class Cluster:
                 self.join(group)
         for producer in self.producers:
             producer.start(producer.run())
-        await asyncio.sleep(5.0)
+        await asyncio.sleep(self.chance.choice([0.5, 2.0, 5.0]))
         await self._go_wrong(CHAOS_SECONDS * self.chance.choice([0.5, 1.0, 2.0]))
         for producer in self.producers:
             producer.end()
@@ -310,11 +311,11 @@ def main() -> None:
     logging.disable(logging.WARNING)
     recorder = Recorder() if hasattr(ctypes.CDLL(None), "disk_take") else None
     if given.mutant:
-        mutants.MUTANTS[given.mutant]()
+        mutants.MUTANTS[given.mutant][0]()
     for seed in given.seeds:
         found = play(given.folder / "cluster", seed, recorder)
         print(json.dumps(found), flush=True)
-        if given.mutant and found["wrong"]:
+        if given.mutant and re.search(mutants.MUTANTS[given.mutant][1], " ".join(found["wrong"])):
             break
 
 

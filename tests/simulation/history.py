@@ -130,7 +130,7 @@ class History:
         self._check_slow_pulls()
         for one in self.due:
             heard = self.notices[one.client, one.broker, one.group]
-            if one.link.was_in_trouble(one.since - self.slack, one.until) or not one.link.is_open and not heard:
+            if one.link.was_in_trouble(one.since - self.slack, one.until):
                 continue
             self.counts["notices"] += 1
             if not any(one.since <= at <= one.until for at in heard):

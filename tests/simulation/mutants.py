@@ -1,5 +1,178 @@
-"""Brokers that are broken in one way each: a simulation that proves something finds all of them."""
+"""Brokers that are broken in one way each: the simulation must find what is wrong with every one of them."""
 
+from __future__ import annotations
+
+import asyncio
 from collections.abc import Callable
+from typing import Any
 
-MUTANTS: dict[str, Callable[[], object]] = {}
+from rocketc.broker import controller, flush_waits, held_pulls, locks, name_servers, offsets, pull, table_writer
+from rocketc.broker.consumers import ConsumerManager
+from rocketc.broker.subscriptions import Subscription
+from rocketc.namesrv.name_server import NameServer
+from rocketc.namesrv.routes import RouteTable
+from rocketc.remoting.server import Server
+
+Change = Callable[[], object]
+MUTANTS: dict[str, tuple[Change, str]] = {}  # what breaks the broker, and words of what is then found
+
+
+def mutant(found: str) -> Callable[[Change], Change]:
+    def note(change: Change) -> Change:
+        MUTANTS[change.__name__] = change, found
+        return change
+
+    return note
+
+
+def nothing(*arguments: Any, **named: Any) -> None:
+    pass
+
+
+def replace(owner: Any, name: str, other: Any) -> None:
+    setattr(owner, name, other)
+
+
+# messages and pulls
+
+
+@mutant("never got|, where ")
+def answers_before_the_flush() -> None:
+    replace(flush_waits.FlushWaits, "add", lambda self, end, done: self._loop.call_soon(done, 0))
+
+
+@mutant("s late")
+def messages_wake_no_pull() -> None:
+    replace(held_pulls.HeldPulls, "on_changes", nothing)
+
+
+@mutant("s late")
+def tags_wake_no_pull() -> None:
+    replace(Subscription, "matches", lambda self, code: self.takes_all)
+
+
+@mutant("never answered")
+def held_pulls_never_end() -> None:
+    replace(held_pulls.HeldPulls, "_sweep", nothing)
+
+
+@mutant("never got")
+def pulls_skip_a_message() -> None:
+    whole = pull.PullProcessor._second_answer
+
+    def second(self: Any, call: Any) -> Any:
+        answer = whole(self, call)
+        if answer.code == 0:
+            answer.values["nextBeginOffset"] += call.command.opaque % 50 == 7
+        return answer
+
+    replace(pull.PullProcessor, "_second_answer", second)
+
+
+@mutant("out of order")
+def sends_overtake_each_other() -> None:
+    """What the compiled path does not take is processed a little later."""
+    handle = Server.handle
+    replace(Server, "handle", lambda self, *what: asyncio.get_running_loop().call_later(0.01, handle, self, *what))
+
+
+@mutant("is gone")
+def topics_are_not_written() -> None:
+    replace(
+        table_writer.TableWriter, "save", lambda self, table, done=None: done and asyncio.get_running_loop().call_soon(done)
+    )
+
+
+# offsets
+
+
+@mutant("but it never got")
+def pulls_commit_their_end() -> None:
+    kept = offsets.ConsumerOffsetManager.commit_pull
+
+    def commit_pull(self: Any, group: str, topic: str, queue_id: int, offset: int) -> None:
+        kept(self, group, topic, queue_id, offset)
+        self.commit(group, topic, queue_id, offset)
+
+    replace(offsets.ConsumerOffsetManager, "commit_pull", commit_pull)
+
+
+@mutant("the offset of")
+def offsets_are_never_written() -> None:
+    replace(offsets.ConsumerOffsetManager, "persist", nothing)
+
+
+@mutant("the offset of")
+def offsets_are_not_written_at_the_end() -> None:
+    close = controller.BrokerController.close
+
+    async def end(self: Any) -> None:
+        persist = offsets.ConsumerOffsetManager.persist
+        replace(offsets.ConsumerOffsetManager, "persist", nothing)
+        try:
+            await close(self)
+        finally:
+            replace(offsets.ConsumerOffsetManager, "persist", persist)
+
+    replace(controller.BrokerController, "close", end)
+
+
+# groups and locks
+
+
+@mutant("never got")
+def locks_never_end() -> None:
+    replace(locks.RebalanceLockManager, "_is_expired", lambda self, lock, now: False)
+
+
+@mutant("was locked by")
+def locks_end_at_once() -> None:
+    replace(locks.RebalanceLockManager, "_is_expired", lambda self, lock, now: now - lock.last_update > 5000)
+
+
+@mutant("was locked by")
+def everyone_gets_the_lock() -> None:
+    replace(locks.RebalanceLockManager, "lock", lambda self, group, queues, client_id, now: set(queues))
+
+
+@mutant("did not hear")
+def lost_connections_stay() -> None:
+    replace(controller.BrokerController, "_lost", nothing)
+
+
+@mutant("did not hear")
+def silent_clients_stay() -> None:
+    replace(ConsumerManager, "expire", lambda self, now: [])
+    replace(controller, "Server", lambda *what, **how: _without_idle(Server(*what, **how)))
+
+
+def _without_idle(server: Server) -> Server:
+    replace(server, "_check_times", nothing)
+    return server
+
+
+@mutant("did not hear")
+def nobody_hears_of_new_clients() -> None:
+    replace(ConsumerManager, "_changed", nothing)
+
+
+# name servers
+
+
+@mutant("not in the route")
+def brokers_register_once() -> None:
+    async def run(self: Any, period: float) -> None:
+        await asyncio.sleep(1e6)
+
+    replace(name_servers.NameServers, "run", run)
+
+
+@mutant("still in the route")
+def lost_brokers_stay_in_routes() -> None:
+    replace(NameServer, "_lost", nothing)
+
+
+@mutant("still in the route")
+def silent_brokers_stay_in_routes() -> None:
+    replace(RouteTable, "expire", lambda self, now: [])
+    replace(NameServer, "_lost", nothing)

@@ -12,6 +12,7 @@ NAMES = {
     "images": "images of a disk after a power cut",
     "kills": "kills",
     "faults": "calls made to fail",
+    "simulated": "clusters on virtual time",
     "inputs": "hostile inputs",
     "damaged": "stores damaged in one byte or one range",
     "acknowledged": "acknowledged messages looked for and found",

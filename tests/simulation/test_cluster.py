@@ -1,0 +1,73 @@
+"""Clusters on virtual time, with a hostile network, kills and power cuts: nothing acknowledged is lost, and more.
+
+simulation.history says what is checked. ROCKETC_SEED=n runs only seed n. A failure names its seed, and a seed always
+gives the same run.
+"""
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from crash import remains
+from simulation.mutants import MUTANTS
+from support import preload
+from support.native import ROOT
+from support.promise_counts import count
+
+DISK = ROOT / "tests" / "crash" / "disk.c"
+SEEDS = [int(os.environ["ROCKETC_SEED"])] if "ROCKETC_SEED" in os.environ else list(range(1, 21))
+LONG_SEEDS = 1000
+SEEDS_FOR_A_MUTANT = 60
+
+
+def run(seeds: list[int], *options: str, **environment: str) -> list[dict]:
+    """Run seeds in a process that may lose the power of a machine, if a C compiler is there."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *filter(None, sys.path)]), **environment}
+    if sys.platform == "linux" and shutil.which("cc"):
+        env["LD_PRELOAD"] = preload.loading(preload.built(DISK))
+    with remains.memory() as folder:
+        command = [sys.executable, "-X", "faulthandler", "-m", "simulation.cluster", folder, *map(str, seeds), *options]
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, (seeds, done.stdout[-200:], done.stderr)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check(seeds: list[int]) -> None:
+    for found in run(seeds):
+        assert not found["wrong"], f"run it again with ROCKETC_SEED={found['seed']}: " + "\n".join(found["wrong"])
+        assert found["acknowledged"] > 0 and found["counts"]["delivered"] > 0
+        count("simulated", 1)
+        count("acknowledged", found["acknowledged"])
+        count("kills", found["counts"].get("kill", 0) + found["counts"].get("power cuts", 0))
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_clusters(half):
+    check(SEEDS[half::2] or SEEDS)
+
+
+def test_a_seed_always_gives_the_same_run():
+    found = [run([seed], PYTHONHASHSEED=str(n))[0]["digest"] for n, seed in enumerate([7, 7])]
+    assert found[0] == found[1]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(10))
+def test_many_clusters(part):
+    first = random.SystemRandom().randrange(1 << 32)
+    check(SEEDS if len(SEEDS) == 1 else list(range(first, first + LONG_SEEDS // 10)))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_each_mutant_is_found(mutant):
+    """A broker that is broken in one way does not pass."""
+    found = run(list(range(1, SEEDS_FOR_A_MUTANT + 1)), "--mutant", mutant)
+    assert re.search(MUTANTS[mutant][1], " ".join(found[-1]["wrong"])), f"{len(found)} seeds found nothing"
