@@ -168,6 +168,12 @@ class Cluster:
 
     async def _lose_power(self) -> None:
         host = self.brokers["broker-a"]
+        if self.chance.random() < 0.5:  # at the worst moment: just after a message was acknowledged
+            before = len(self.history.acknowledged)
+            for _ in range(1000):
+                await asyncio.sleep(0.001)
+                if len(self.history.acknowledged) > before:
+                    break
         if self.may_lose_power and host.up_since is not None:
             host.lose_power()
             self.history.counts["power cuts"] += 1

@@ -1,0 +1,247 @@
+"""The process `rocketc broker` is killed again and again while clients send and consume.
+
+Nothing acknowledged is lost, the store opens again, and topics, groups and offsets survive. ROCKETC_SEED=n runs the
+lives of seed n; a failure names its seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from simulation.clients import messages_of
+from support.native import ROOT
+from support.promise_counts import count
+
+from rocketc.errors import ConnectionLostError, NoAnswerError, NotSentError
+from rocketc.remoting.channel import Channel
+from rocketc.remoting.codes import Code
+
+pytestmark = pytest.mark.promise(1)
+
+SEED = int(os.environ.get("ROCKETC_SEED", "1"))
+LOST = (ConnectionLostError, NoAnswerError, NotSentError)
+PERSIST_SECONDS = 0.2
+CONF = """\
+bindAddress=127.0.0.1
+mappedFileSizeCommitLog=1048576
+mappedFileSizeConsumeQueue=20000
+maxHashSlotNum=1000
+maxIndexNum=4000
+flushConsumerOffsetInterval=200
+flushDiskType=%s
+"""
+GROUPS = ["audit", "bill"]
+
+
+class Broker:
+    """One life of the process."""
+
+    def __init__(self, folder: Path, flush: str) -> None:
+        conf = folder / "broker.conf"
+        conf.write_text(CONF % {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH"}[flush])
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+        code = "from rocketc_command import main; main()"
+        command = [sys.executable, "-X", "faulthandler", "-c", code, "broker", str(folder / "store"), "-c", str(conf)]
+        self.log = folder / "broker.log"
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--port", "0", "--namesrv-port", "0"], stderr=log, stdout=log, env=env
+            )
+        self._begin = self.log.stat().st_size
+
+    async def address(self) -> tuple[str, int]:
+        """Wait until it serves; return its address."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            text = self.log.read_bytes()[self._begin :].decode()
+            if found := re.search(r"broker (127\.0\.0\.1):(\d+), store", text):
+                return found[1], int(found[2])
+            assert self.process.poll() is None, text
+            await asyncio.sleep(0.005)
+        raise AssertionError("the broker did not start")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Load:
+    """Clients of all lives, and what they know."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.sent: set[bytes] = set()
+        self.acknowledged: dict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
+        self.got: dict[tuple[str, str, int], dict[int, bytes]] = defaultdict(dict)
+        self.commits: dict[tuple[str, str, int], list[tuple[float, int]]] = defaultdict(list)
+        self.wrong: list[str] = []
+
+    def clients(self, channel: Channel, life: int) -> list[asyncio.Future[None]]:
+        topics = ["orders", f"topic-{life}"]
+        works = [self._produce(channel, life, n, topics) for n in range(3)]
+        works += [self._consume(channel, group, topic, 0) for group in GROUPS for topic in topics]
+        works += [self._consume(channel, group, "orders", 1) for group in GROUPS]
+        return [asyncio.ensure_future(self._until_lost(work)) for work in works]
+
+    async def _until_lost(self, work) -> None:
+        try:
+            await work
+        except LOST:
+            pass
+        except AssertionError as error:
+            self.wrong.append(str(error))
+
+    async def call(self, channel: Channel, code: int, body: bytes = b"", timeout: float = 20.0, **values):
+        return await channel.call(code, values, asyncio.get_running_loop().time() + timeout, body)
+
+    async def _produce(self, channel: Channel, life: int, number: int, topics: list[str]) -> None:
+        n = 0
+        while True:
+            n += 1
+            topic, queue_id = self.chance.choice(topics), self.chance.randrange(2)
+            body = b"%d.%d.%d." % (life, number, n)
+            self.sent.add(body)
+            answer = await self.call(
+                channel, 310, body + bytes(self.chance.choice([0, 100, 3000])), producerGroup="shop", topic=topic,
+                defaultTopic="TBW102", defaultTopicQueueNums=2, queueId=queue_id, sysFlag=0, bornTimestamp=1, flag=0,
+                properties=self.chance.choice(["", f"UNIQ_KEY\1{n}\2"]),
+            )  # fmt: skip
+            if answer.code == Code.SUCCESS:
+                self.acknowledged[topic, queue_id][int(answer.fields["queueOffset"])] = body
+
+    async def _consume(self, channel: Channel, group: str, topic: str, queue_id: int) -> None:
+        key = (group, topic, queue_id)
+        offset = max(await self.offset(channel, *key), 0)
+        while True:
+            answer = await self.call(
+                channel, 11, consumerGroup=group, topic=topic, queueId=queue_id, queueOffset=offset, maxMsgNums=32,
+                sysFlag=7, commitOffset=offset, suspendTimeoutMillis=1000, subscription="*", subVersion=1,
+            )  # fmt: skip
+            self.commits[key].append((time.monotonic(), offset))
+            if answer.code == Code.TOPIC_NOT_EXIST:
+                assert not self.acknowledged[topic, queue_id], f"{topic} is gone"
+                await asyncio.sleep(0.05)
+                continue
+            assert answer.code in (Code.SUCCESS, Code.PULL_NOT_FOUND), f"pull: {answer}"
+            self.take(key, answer)
+            offset = int(answer.fields["nextBeginOffset"])
+            if self.chance.random() < 0.3:
+                values = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": offset}
+                if (await self.call(channel, 15, **values)).code == Code.SUCCESS:
+                    self.commits[key].append((time.monotonic(), offset))
+
+    def take(self, key: tuple[str, str, int], answer) -> None:
+        if answer.code == Code.SUCCESS:
+            for message in messages_of(answer.body):
+                body = bytes(message.body).rstrip(b"\0")
+                assert body in self.sent, f"{body!r} was never sent"
+                before = self.got[key].setdefault(message.queue_offset, body)
+                assert before == body, f"{key} {message.queue_offset}: {body!r} after {before!r}"
+
+    async def offset(self, channel: Channel, group: str, topic: str, queue_id: int) -> int:
+        """The committed offset; it must be neither ahead of what the group got, nor older than the last writing."""
+        key = (group, topic, queue_id)
+        answer = await self.call(
+            channel, 14, consumerGroup=group, topic=topic, queueId=queue_id, setZeroIfNotFound=False
+        )
+        offset = int(answer.fields["offset"]) if answer.code == Code.SUCCESS else -1
+        missing = [n for n in range(offset) if n not in self.got[key]]
+        assert not missing, f"the offset of {key} is {offset}, but the group never got {missing[:5]}"
+        assert offset >= self.least.get(key, -1), f"the offset of {key} is {offset}, it was {self.least[key]}"
+        return offset
+
+    least: dict[tuple[str, str, int], int] = {}
+
+    def killed(self) -> None:
+        """Note the offsets that must be on the disk."""
+        now = time.monotonic()
+        self.least = {}
+        for key, commits in self.commits.items():
+            if old := [offset for at, offset in commits if at < now - 3 * PERSIST_SECONDS - 1.0]:
+                self.least[key] = old[-1]
+
+    async def check(self, channel: Channel, group: str) -> int:
+        """Read everything, and compare; return the number of messages acknowledged."""
+        for (topic, queue_id), messages in self.acknowledged.items():
+            offset, code = 0, Code.SUCCESS
+            while code == Code.SUCCESS:
+                answer = await self.call(
+                    channel, 11, consumerGroup=group, topic=topic, queueId=queue_id, queueOffset=offset, maxMsgNums=32,
+                    sysFlag=4, commitOffset=0, suspendTimeoutMillis=0, subscription="*", subVersion=1,
+                )  # fmt: skip
+                code = answer.code
+                self.take(("check", topic, queue_id), answer)
+                offset = int(answer.fields["nextBeginOffset"])
+            there = self.got["check", topic, queue_id]
+            lost = {at: body for at, body in messages.items() if there.get(at) != body}
+            assert not lost, f"{topic}, {queue_id}: {lost}"
+        return sum(map(len, self.acknowledged.values()))
+
+
+async def one_life(folder: Path, load: Load, life: int, flush: str) -> None:
+    chance, broker = load.chance, Broker(folder, flush)
+    if chance.random() < 0.1:
+        await asyncio.sleep(chance.random() * 0.4)  # while it starts
+        broker.kill()
+        return
+    address = await broker.address()
+    loop = asyncio.get_running_loop()
+    channel = Channel(functools.partial(loop.create_connection, host=address[0], port=address[1]), chance)
+    clients = load.clients(channel, life)
+    await asyncio.sleep(chance.choice([0.05, 0.3, 0.3, 1.5, 3.0]) * chance.random())
+    if chance.random() < 0.2:
+        broker.process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(chance.random() * 0.05)  # while it ends
+    load.killed()
+    broker.kill()
+    await asyncio.wait(clients, timeout=5)
+    channel.close()
+    await asyncio.gather(*clients)
+    assert not load.wrong, load.wrong
+    count("kills")
+
+
+async def run_lives(folder: Path, lives: int, seed: int, flush: str) -> None:
+    print(f"seed {seed}, {flush}: run it again with ROCKETC_SEED={seed}")
+    chance = random.Random(f"{seed}/{flush}")
+    load = Load(chance)
+    for life in range(lives):
+        await one_life(folder, load, life, flush)
+    broker = Broker(folder, flush)
+    host, port = await broker.address()
+    channel = Channel(functools.partial(asyncio.get_running_loop().create_connection, host=host, port=port), chance)
+    for group, topic, queue_id in list(load.commits):
+        await load.offset(channel, group, topic, queue_id)
+    count("acknowledged", await load.check(channel, "reader"))
+    channel.close()
+    broker.process.send_signal(signal.SIGTERM)
+    assert broker.process.wait(timeout=20) == 0
+    errors = [line for line in broker.log.read_text().splitlines() if " ERROR " in line or "Traceback" in line]
+    assert not errors, errors
+    groups = json.loads((folder / "store/config/subscriptionGroup.json").read_text())["subscriptionGroupTable"]
+    assert {group for group, _, _ in load.commits} <= groups.keys()
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_a_broker_is_killed(tmp_path, flush):
+    asyncio.run(run_lives(tmp_path, {"async": 2, "sync": 1}[flush], SEED, flush))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_a_broker_is_killed_fifty_times(tmp_path, flush):
+    seed = SEED if "ROCKETC_SEED" in os.environ else random.SystemRandom().randrange(1 << 32)
+    asyncio.run(run_lives(tmp_path, 50, seed, flush))
