@@ -106,7 +106,10 @@ class Load:
             self.wrong.append(str(error))
 
     async def call(self, channel: Channel, code: int, body: bytes = b"", timeout: float = 20.0, **values):
-        return await channel.call(code, values, asyncio.get_running_loop().time() + timeout, body)
+        answer = await channel.call(code, values, asyncio.get_running_loop().time() + timeout, body)
+        if answer.code == Code.GO_AWAY:
+            raise ConnectionLostError("the broker ends")
+        return answer
 
     async def _produce(self, channel: Channel, life: int, number: int, topics: list[str]) -> None:
         n = 0
