@@ -23,7 +23,7 @@ from typing import Any
 
 from crash.disk import Recorder
 from simulation import mutants, virtual
-from simulation.clients import EXPIRY_SECONDS, Consumer, Producer
+from simulation.clients import BEAT_SECONDS, EXPIRY_SECONDS, Consumer, Producer
 from simulation.history import LOCK_SECONDS, History, Notice
 from simulation.hosts import BrokerHost, NameServerHost
 from simulation.network import Link, Network
@@ -249,6 +249,11 @@ class Cluster:
         await self._go_wrong(CHAOS_SECONDS * self.chance.choice([0.5, 1.0, 2.0]))
         for producer in self.producers:
             producer.end()
+        if self.chance.random() < 0.3:
+            await asyncio.sleep(2 * BEAT_SECONDS)  # everyone is in its group again
+            consumer = self.chance.choice(self.consumers)
+            if len(consumer.mates) > 1:
+                self.leave(consumer, silently=True)
         await asyncio.sleep(max(self._quiet_from - self.network.now(), 0.0) + QUIET_SECONDS)
         looking.cancel()
         for task in (*(task for one in self.consumers for task in (*one.tasks, *one._following.values())), looking):
