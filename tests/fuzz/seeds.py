@@ -145,6 +145,7 @@ def of_frames(folder: Path) -> Iterator[tuple[str, str, bytes]]:
         for form in Form:
             frame = command.encode(form)
             yield "frames", f"{code}-{form.name.lower()}", b"\x20" + frame + frame[: len(frame) // 2]
+            yield "broker", f"{code}-{form.name.lower()}", b"\xff" + frame + frame
             yield "header", f"{code}-{form.name.lower()}", frame[8 : 8 + int.from_bytes(frame[5:8], "big")]
     yield "header", "escapes", b'{"remark":"\\u00e9\\ud83d\\ude00\\n\\/\\x","extFields":{"a":null,"b":1},"code":-1}'
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from fuzz import frames, logs, mutate, opened, texts, units, whole
+from fuzz import brokers, frames, logs, mutate, opened, texts, units, whole
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ TARGETS = {
     "id": Target(texts.message_id, 256),
     "frames": Target(frames.stream, 2048),
     "header": Target(frames.header),
+    "broker": Target(brokers.requests, 2048),
     "store": Target(whole.store, 4096, mutate.in_a_store(0)),
     "opened": Target(opened.store, 4096, mutate.in_a_store(1)),
 }

@@ -49,7 +49,16 @@ def broker_process(folder: Path) -> Iterator[RunningProcess]:
     log = folder / "broker.log"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     command = [sys.executable, "-X", "faulthandler", "-c", "from rocketc_command import main; main()"]
-    command += ["broker", str(folder / "store"), "-c", str(folder / "broker.conf"), "--port", "0", "--namesrv-port", "0"]
+    command += [
+        "broker",
+        str(folder / "store"),
+        "-c",
+        str(folder / "broker.conf"),
+        "--port",
+        "0",
+        "--namesrv-port",
+        "0",
+    ]
     with open(log, "wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=env)
     try:

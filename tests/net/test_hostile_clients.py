@@ -93,7 +93,7 @@ def is_closed(client):
 
 
 def test_clients_that_send_one_byte_at_a_time(broker):
-    """Slowloris: half frames of many clients cost nobody anything."""
+    """Slowloris: half frames of many clients do not slow down other clients."""
     frame = Command(310, {k: str(v) for k, v in send_fields().items()}, b"slow").encode()
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(Client(broker)) for _ in range(200)]
@@ -179,7 +179,7 @@ def heartbeat(number):
 
 @pytest.mark.measure
 def test_ten_thousand_idle_connections(tmp_path):
-    """Their memory in the broker, without and with heartbeats; more of them later need no more."""
+    """Their memory in the broker, without and with heartbeats; more of them later use the same memory."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = min(CONNECTIONS, hard - 500)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + 500), hard))

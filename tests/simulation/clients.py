@@ -14,8 +14,8 @@ from simulation.hosts import NAME_SERVER, BrokerHost, wall_clock
 from simulation.network import Link, Network
 
 import rocketc
-from rocketc.format._encoding import java_hash
 from rocketc.errors import ConnectionLostError, NoAnswerError, NotSentError
+from rocketc.format._encoding import java_hash
 from rocketc.remoting.channel import Channel
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command
@@ -150,9 +150,10 @@ class Producer(Peer):
             queue = self.chance.choice(others)
 
     def _check_silence(self, error: Exception, link: Link | None, began: float, timeout: float, what: str) -> None:
-        if isinstance(error, NoAnswerError) and link is not None and timeout > self.history.slack:
-            if not link.was_in_trouble(began - self.history.slack, self.network.now()):
-                self.history.fault(f"{self.name}: no answer to a {what} from {link.server}, begun at {began:.2f}")
+        slack = self.history.slack
+        is_silent = isinstance(error, NoAnswerError) and link is not None and timeout > slack
+        if is_silent and link is not None and not link.was_in_trouble(began - slack, self.network.now()):
+            self.history.fault(f"{self.name}: no answer to a {what} from {link.server}, begun at {began:.2f}")
 
 
 class Consumer(Peer):
@@ -203,7 +204,9 @@ class Consumer(Peer):
                     found += [queue for queue in self._route if queue[1] == topic]
                 else:
                     found += [
-                        (one["brokerName"], topic, n) for one in route["queueDatas"] for n in range(one["readQueueNums"])
+                        (one["brokerName"], topic, n)
+                        for one in route["queueDatas"]
+                        for n in range(one["readQueueNums"])
                     ]
             known = {queue[0] for queue in self._route}
             self._route = found
@@ -218,9 +221,10 @@ class Consumer(Peer):
             await asyncio.gather(*(self._beat(broker) for broker in sorted({queue[0] for queue in self._route})))
 
     async def _beat(self, broker: str) -> None:
+        tags = [self._tag] if self._tag else []
         subscriptions = [
-            {"topic": topic, "subString": self._subscription, "tagsSet": [self._tag] if self._tag else [],
-             "subVersion": 1, "expressionType": "TAG", "codeSet": [java_hash(self._tag)] if self._tag else []} for topic in self._topics
+            {"topic": topic, "subString": self._subscription, "tagsSet": tags, "codeSet": list(map(java_hash, tags)),
+             "subVersion": 1, "expressionType": "TAG"} for topic in self._topics
         ]  # fmt: skip
         data = {
             "groupName": self.group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
@@ -346,7 +350,11 @@ class Consumer(Peer):
         try:
             answer = await self.call(broker, 11, timeout=HOLD_SECONDS + 15.0, **values)
         except LOST as error:
-            if isinstance(error, NoAnswerError) and link is not None and not link.was_in_trouble(began - 1, self.network.now()):
+            if (
+                isinstance(error, NoAnswerError)
+                and link is not None
+                and not link.was_in_trouble(began - 1, self.network.now())
+            ):
                 self.history.fault(f"{self.name}: a pull of {queue} at {began:.2f} was never answered")
             return True
         now = self.network.now()

@@ -59,14 +59,20 @@ class Cluster:
         self.may_lose_power = recorder is not None and store["flush"] == "sync"
         self.brokers = {
             name: BrokerHost(
-                name, root / name, self.network, self.history, store, recorder if n == 0 and self.may_lose_power else None
+                name,
+                root / name,
+                self.network,
+                self.history,
+                store,
+                recorder if n == 0 and self.may_lose_power else None,
             )
             for n, name in enumerate(["broker-a", "broker-b"][: chance.randint(1, 2)])
         }
         where = self.network, self.history, self.brokers
         topics = ["orders", "audit"][: chance.randint(1, 2)]
         self.producers = [
-            Producer(f"p{n}", *where, topics=topics, pause=chance.choice([0.4, 1.0, 5.0])) for n in range(chance.randint(1, 3))
+            Producer(f"p{n}", *where, topics=topics, pause=chance.choice([0.4, 1.0, 5.0]))
+            for n in range(chance.randint(1, 3))
         ]
         self.groups: dict[str, dict[str, Any]] = {
             "plain": {"group": "plain"},
@@ -220,7 +226,9 @@ class Cluster:
         if host.up_since is None and host.starts < host.down_since:
             silent = link is not None and link.blocked
             if is_there and now - host.down_since > (ROUTE_GONE if silent else 4.0) + slack:
-                self.history.fault(f"{now:.2f}: {host.name} is down since {host.down_since:.2f}, and still in the route")
+                self.history.fault(
+                    f"{now:.2f}: {host.name} is down since {host.down_since:.2f}, and still in the route"
+                )
         elif host.up_since is not None and not is_there and not self.network._parts(host.name, "names"):
             trouble = self.network.troubled.get((host.name, "names"), 0.0)
             since = max(host.up_since, names, trouble)

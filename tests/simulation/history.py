@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -64,7 +65,9 @@ class History:
     sent: dict[bytes, float] = field(default_factory=dict)  # when each message was first sent
     tags: dict[bytes, str] = field(default_factory=dict)
     acknowledged: list[Send] = field(default_factory=list)
-    got: dict[str, dict[Queue, dict[int, bytes]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(dict)))
+    got: dict[str, dict[Queue, dict[int, bytes]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
+    )
     slow: list[Pull] = field(default_factory=list)
     locks: dict[tuple[str, Queue], list[Lock]] = field(default_factory=lambda: defaultdict(list))
     unlocks: dict[tuple[str, Queue, str], list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -150,7 +153,7 @@ class History:
             places[one.body.split(b".")[0], one.queue].append(one)
         for sends in places.values():
             sends.sort(key=lambda one: one.offset)
-            for before, after in zip(sends, sends[1:], strict=False):
+            for before, after in itertools.pairwise(sends):
                 is_same_wire = before.wire[0] == after.wire[0] and before.wire[1] > after.wire[1]
                 if after.ended <= before.began or is_same_wire:
                     self.fault(f"out of order: {before}, {after}")

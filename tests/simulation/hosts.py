@@ -63,7 +63,13 @@ class BrokerHost:
     """
 
     def __init__(
-        self, name: str, root: Path, network: Network, history: History, store: dict[str, Any], recorder: Recorder | None
+        self,
+        name: str,
+        root: Path,
+        network: Network,
+        history: History,
+        store: dict[str, Any],
+        recorder: Recorder | None,
     ) -> None:
         self.name, self._root, self._network, self._history = name, root, network, history
         self._fields, self._recorder = store, recorder
@@ -179,7 +185,7 @@ class BrokerHost:
             self._disk.follow(event)
 
     def _bury(self) -> None:
-        """Nothing of a broker that was killed goes on."""
+        """Stop all that is left of a broker that was killed."""
         broker = self.broker
         assert broker._services is not None and broker._changes is not None
         for task in broker._services._tasks:

@@ -79,7 +79,9 @@ def sends_overtake_each_other() -> None:
 @mutant("is gone")
 def topics_are_not_written() -> None:
     replace(
-        table_writer.TableWriter, "save", lambda self, table, done=None: done and asyncio.get_running_loop().call_soon(done)
+        table_writer.TableWriter,
+        "save",
+        lambda self, table, done=None: done and asyncio.get_running_loop().call_soon(done),
     )
 
 

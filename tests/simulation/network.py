@@ -87,7 +87,7 @@ class Network:
         self._listening[address] = host, factory
 
     def deaf(self, address: Address) -> None:
-        """Nobody listens at an address any more."""
+        """An address does not accept connections any more."""
         self._listening.pop(address, None)
 
     def connector(self, client: str) -> Callable[[str, int], Callable[[Callable[[], Any]], Any]]:
@@ -169,7 +169,7 @@ class Network:
             (link.near if link.client == host else link.far).vanish()
 
     def wake(self, host: str) -> None:
-        """The machine runs again; it knows none of its connections."""
+        """The machine runs again; it does not know its connections."""
         self._silent.discard(host)
         for link in self.links:
             if host in (link.client, link.server) and link.blocked:
