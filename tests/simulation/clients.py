@@ -24,6 +24,7 @@ ROUTE_SECONDS, BEAT_SECONDS, BALANCE_SECONDS, COMMIT_SECONDS, LOCK_AGAIN_SECONDS
 LOCK_LIVE_SECONDS = 30.0  # a client does not trust an older lock
 HOLD_SECONDS = 15.0
 EXPIRY_SECONDS = 120.0 + 10.0
+FINGERPRINT = 12345  # of the subscriptions of a V2 heartbeat: all clients of a group have the same
 LOST = (ConnectionLostError, NoAnswerError, NotSentError)
 
 
@@ -163,6 +164,7 @@ class Consumer(Peer):
         super().__init__(*where)
         self.group, self._topics, self._tag, self._orderly = group, topics, tag, orderly
         self._subscription = tag or "*"
+        self._is_v2 = self.chance.random() < 0.5
         self._route: list[Queue] = []
         self._following: dict[Queue, asyncio.Future[Any]] = {}
         self._next: dict[Queue, int] = {}
@@ -184,6 +186,19 @@ class Consumer(Peer):
     def end(self) -> None:
         self.tasks += self._following.values()
         super().end()
+
+    async def leave(self) -> None:
+        """End in order: commit, unlock and unregister."""
+        for task in [*self.tasks, *self._following.values()]:
+            task.cancel()
+        for queue in list(self._following):
+            await self._commit(queue)
+            await self._unlock(queue)
+        for broker in self._joined:
+            try:
+                await self.call(broker, 35, clientID=self.name, consumerGroup=self.group)
+            except LOST:
+                pass
 
     def is_in(self, broker: str) -> Link | None:
         """The connection on which this client is registered at a broker."""
@@ -220,7 +235,7 @@ class Consumer(Peer):
             await asyncio.sleep(BEAT_SECONDS)
             await asyncio.gather(*(self._beat(broker) for broker in sorted({queue[0] for queue in self._route})))
 
-    async def _beat(self, broker: str) -> None:
+    async def _beat(self, broker: str, full: bool = False) -> None:
         tags = [self._tag] if self._tag else []
         subscriptions = [
             {"topic": topic, "subString": self._subscription, "tagsSet": tags, "codeSet": list(map(java_hash, tags)),
@@ -230,10 +245,14 @@ class Consumer(Peer):
             "groupName": self.group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
             "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "subscriptionDataSet": subscriptions,
         }  # fmt: skip
-        body = json.dumps({"clientID": self.name, "consumerDataSet": [data], "producerDataSet": []}).encode()
+        light = self._is_v2 and self._joined.get(broker) is not None and not full
+        beat: dict[str, Any] = {"clientID": self.name, "consumerDataSet": [data], "producerDataSet": []}
+        if self._is_v2:
+            beat |= {"heartbeatFingerprint": FINGERPRINT, "withoutSub": light}
+            data["subscriptionDataSet"] = [] if light else subscriptions
         began = self.network.now()
         try:
-            answer = await self.call(broker, 34, body)
+            answer = await self.call(broker, 34, json.dumps(beat).encode())
         except LOST:
             if (tried := self.link(broker)) is not None:
                 self._tried.add(tried.number)
@@ -246,6 +265,8 @@ class Consumer(Peer):
             self.history.counts["joins"] += 1
             if link.number not in self._tried:
                 self.told_others(broker, began, now, "a client joined")
+        if light and answer.fields["IS_SUB_CHANGE"] == "true":
+            await self._beat(broker, full=True)
 
     def told_others(self, broker: str, since: float, until: float, why: str) -> None:
         """The other clients of the group must hear of a change at a broker."""
