@@ -76,6 +76,12 @@ class Broker:
         self.process.kill()
         self.process.wait()
 
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
 
 class Load:
     """Clients of all lives, and what they know."""
@@ -179,12 +185,13 @@ class Load:
         """Read everything, and compare; return the number of messages acknowledged."""
         for (topic, queue_id), messages in self.acknowledged.items():
             offset, code = 0, Code.SUCCESS
-            while code == Code.SUCCESS:
+            while messages and code == Code.SUCCESS:
                 answer = await self.call(
                     channel, 11, consumerGroup=group, topic=topic, queueId=queue_id, queueOffset=offset, maxMsgNums=32,
                     sysFlag=4, commitOffset=0, suspendTimeoutMillis=0, subscription="*", subVersion=1,
                 )  # fmt: skip
                 code = answer.code
+                assert code in (Code.SUCCESS, Code.PULL_NOT_FOUND), f"{topic}, {queue_id}: {answer}"
                 self.take(("check", topic, queue_id), answer)
                 offset = int(answer.fields["nextBeginOffset"])
             there = self.got["check", topic, queue_id]
@@ -194,26 +201,28 @@ class Load:
 
 
 async def one_life(folder: Path, load: Load, life: int, flush: str) -> None:
-    chance, broker = load.chance, Broker(folder, flush)
-    if chance.random() < 0.1:
-        await asyncio.sleep(chance.random() * 0.4)  # while it starts
-        broker.kill()
-        return
-    address = await broker.address()
-    loop = asyncio.get_running_loop()
-    channel = Channel(functools.partial(loop.create_connection, host=address[0], port=address[1]), chance)
-    clients = load.clients(channel, life)
-    await asyncio.sleep(chance.choice([0.05, 0.3, 0.3, 1.5, 3.0]) * chance.random())
-    if chance.random() < 0.2:
-        broker.process.send_signal(signal.SIGTERM)
-        await asyncio.sleep(chance.random() * 0.05)  # while it ends
-    load.killed(folder / "store")
-    broker.kill()
+    chance = load.chance
+    with Broker(folder, flush) as broker:
+        if chance.random() < 0.1:
+            await asyncio.sleep(chance.random() * 0.4)  # it is killed while it starts
+            return
+        channel = channel_to(await broker.address(), chance)
+        clients = load.clients(channel, life)
+        await asyncio.sleep(chance.choice([0.05, 0.3, 0.3, 1.5, 3.0]) * chance.random())
+        if chance.random() < 0.2:
+            broker.process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(chance.random() * 0.05)  # it is killed while it ends
+        load.killed(folder / "store")
     await asyncio.wait(clients, timeout=5)
     channel.close()
     await asyncio.gather(*clients)
     assert not load.wrong, load.wrong
     count("kills")
+
+
+def channel_to(address: tuple[str, int], chance: random.Random) -> Channel:
+    host, port = address
+    return Channel(functools.partial(asyncio.get_running_loop().create_connection, host=host, port=port), chance)
 
 
 async def run_lives(folder: Path, lives: int, seed: int, flush: str) -> None:
@@ -222,15 +231,14 @@ async def run_lives(folder: Path, lives: int, seed: int, flush: str) -> None:
     load = Load(chance)
     for life in range(lives):
         await one_life(folder, load, life, flush)
-    broker = Broker(folder, flush)
-    host, port = await broker.address()
-    channel = Channel(functools.partial(asyncio.get_running_loop().create_connection, host=host, port=port), chance)
-    for group, topic, queue_id in list(load.least):
-        await load.offset(channel, group, topic, queue_id)
-    count("acknowledged", await load.check(channel, "reader"))
-    channel.close()
-    broker.process.send_signal(signal.SIGTERM)
-    assert broker.process.wait(timeout=20) == 0
+    with Broker(folder, flush) as broker:
+        channel = channel_to(await broker.address(), chance)
+        for group, topic, queue_id in list(load.least):
+            await load.offset(channel, group, topic, queue_id)
+        count("acknowledged", await load.check(channel, "reader"))
+        channel.close()
+        broker.process.send_signal(signal.SIGTERM)
+        assert broker.process.wait(timeout=20) == 0
     errors = [line for line in broker.log.read_text().splitlines() if " ERROR " in line or "Traceback" in line]
     assert not errors, errors
     groups = json.loads((folder / "store/config/subscriptionGroup.json").read_text())["subscriptionGroupTable"]
