@@ -38,12 +38,13 @@ def run(seeds: list[int], *options: str, **environment: str) -> list[dict]:
 
 
 def check(seeds: list[int]) -> None:
-    for found in run(seeds):
+    told = run(seeds)
+    for found in told:
         assert not found["wrong"], f"run it again with ROCKETC_SEED={found['seed']}: " + "\n".join(found["wrong"])
-        assert found["acknowledged"] > 0 and found["counts"]["delivered"] > 0
         count("simulated", 1)
         count("acknowledged", found["acknowledged"])
         count("kills", found["counts"].get("kill", 0) + found["counts"].get("power cuts", 0))
+    assert sum(found["acknowledged"] for found in told) > 20 * len(told) > 0
 
 
 @pytest.mark.parametrize("half", [0, 1])
