@@ -185,7 +185,7 @@ class BrokerHost:
             self._disk.follow(event)
 
     def _bury(self) -> None:
-        """Stop all that is left of a broker that was killed."""
+        """Stop everything left of a broker that was killed."""
         broker = self.broker
         assert broker._services is not None and broker._changes is not None
         for task in broker._services._tasks:
