@@ -20,7 +20,7 @@ COMPENSATED_MS = 600_000  # subscriptionExpiredTimeout
 Notify = Callable[[Hashable, str], object]
 
 
-@dataclass
+@dataclass(slots=True)
 class ClientChannel:
     """A client on one connection.
 
@@ -124,7 +124,7 @@ class ConsumerManager:
         self._is_real_time = is_real_time
         self._idle_ms = idle_ms
         self._groups: dict[str, ConsumerGroup] = {}
-        self._groups_of: dict[Hashable, dict[str, None]] = {}  # by connection
+        self._groups_of: dict[Hashable, list[str]] = {}  # by connection; mostly one, in a list for its size
         self._waiting: dict[str, None] = {}  # groups whose notices wait for send_notices()
         self._compensated: dict[str, ConsumerGroup] = {}
         self._compensated_subs: dict[str, dict[str, _Compensated]] = {}
@@ -191,7 +191,9 @@ class ConsumerManager:
         group.fingerprint = fingerprint or group.fingerprint
         ids_changed = connection not in group.channels
         group.channels[connection] = client
-        self._groups_of.setdefault(connection, {})[name] = None
+        names = self._groups_of.setdefault(connection, [])
+        if name not in names:
+            names.append(name)
         sub_changed = not is_light and group._subscribe(data.subscriptions)
         if ids_changed or sub_changed:
             self._changed(group)
@@ -204,7 +206,7 @@ class ConsumerManager:
             return False
         del found.channels[connection]
         names = self._groups_of[connection]
-        del names[group]
+        names.remove(group)
         if not names:
             del self._groups_of[connection]
         if found.channels:

@@ -49,7 +49,7 @@ class ProducerManager:
         self._on_gone = on_gone
         self._idle_ms = idle_ms
         self._groups: dict[str, dict[Hashable, ClientChannel]] = {}
-        self._groups_of: dict[Hashable, dict[str, None]] = {}  # by connection
+        self._groups_of: dict[Hashable, list[str]] = {}  # by connection
         self._connections: dict[str, dict[Hashable, None]] = {}  # by client id, the latest last
         self._turn = 0
 
@@ -92,7 +92,9 @@ class ProducerManager:
             known.last_update = client.last_update
             return False
         channels[connection] = replace(client)
-        self._groups_of.setdefault(connection, {})[group] = None
+        names = self._groups_of.setdefault(connection, [])
+        if group not in names:
+            names.append(group)
         self._connections.setdefault(client.client_id, {})[connection] = None
         return True
 
@@ -103,7 +105,7 @@ class ProducerManager:
         if client is None:
             return False
         names = self._groups_of[connection]
-        del names[group]
+        names.remove(group)
         if not names:
             del self._groups_of[connection]
         self._forget(connection, client.client_id)

@@ -77,8 +77,10 @@ cdef class ConnectionCore:
         cdef bytes chunk = data if type(data) is bytes else bytes(data)
         cdef bint any_frame = False
         self.last_active = self._loop.time()
-        if PyBytes_GET_SIZE(chunk) > 0 and not self._decoder.is_corrupt:
-            self._decoder.feed(<const unsigned char*>PyBytes_AS_STRING(chunk), <size_t>PyBytes_GET_SIZE(chunk))
+        cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(chunk)
+        cdef size_t size = <size_t>PyBytes_GET_SIZE(chunk)
+        if size > 0 and not self._decoder.is_corrupt and not self._decoder.lend(at, size):
+            self._decoder.feed(at, size)
         self._is_receiving = True
         try:
             while self._decoder.next(&frame) == RC_OK:
@@ -97,6 +99,7 @@ cdef class ConnectionCore:
                     self._fast.finish(self)
             finally:
                 self._is_receiving = False
+                self._decoder.keep()
         if self._answers:
             self._flush(True)
         if self._decoder._at == self._decoder._end:

@@ -16,11 +16,15 @@ ctypedef struct Frame:
 
 cdef class FrameDecoder:
     cdef:
+        uint8_t* _own           # the memory of this object, while _bytes is that of a caller
+        bint _is_lent
         uint8_t* _bytes         # the bytes from _at to _end are fed and not decoded yet
         size_t _at
         size_t _end
         size_t _room            # allocated bytes
     cdef readonly:
         bint is_corrupt         # a size was impossible: nothing more is decoded
+    cdef bint lend(self, const uint8_t* src, size_t n) noexcept
+    cdef int keep(self) except -1
     cdef int feed(self, const uint8_t* src, size_t n) except -1
     cdef int next(self, Frame* frame) noexcept nogil

@@ -31,7 +31,33 @@ cdef class FrameDecoder:
     """
 
     def __dealloc__(self):
-        free(self._bytes)
+        free(self._own if self._is_lent else self._bytes)
+
+    cdef bint lend(self, const uint8_t* src, size_t n) noexcept:
+        """Decode n bytes of the caller in place, until keep(). Return False if the decoder has bytes: feed it then."""
+        if self._at < self._end or self.is_corrupt:
+            return False
+        self._own = self._bytes
+        self._bytes = <uint8_t*>src
+        self._at = 0
+        self._end = n
+        self._is_lent = True
+        return True
+
+    cdef int keep(self) except -1:
+        """End the use of lent bytes: copy what is not decoded yet. Without such bytes no memory is kept."""
+        cdef const uint8_t* left = self._bytes + self._at
+        cdef size_t n = self._end - self._at
+        if not self._is_lent:
+            if n == 0 and self._room > 0:
+                free(self._bytes)
+                self._bytes = NULL
+                self._room = 0
+            return 0
+        self._is_lent = False
+        self._bytes = self._own
+        self._at = self._end = 0
+        return self.feed(left, n) if n > 0 else 0
 
     cdef int feed(self, const uint8_t* src, size_t n) except -1:
         """Add n bytes, which are copied. The pointers of earlier frames end."""
