@@ -91,7 +91,7 @@ class BrokerController:
         )
         self.offsets = ConsumerOffsetManager(ConsumerOffsets(store.path, clock=clock))
         store.attach_offsets(self.offsets)
-        self.topics = TopicManager(store, config, self.tables, self._topic_changed)
+        self.topics = TopicManager(store, config, self.tables, self._topic_changed, self._set_fast)
         self.consumers = ConsumerManager(
             self._notify,
             may_notify=self.groups.may_notify,
@@ -107,7 +107,7 @@ class BrokerController:
         without_pulls = [one for one in processors if one is not self.pulls]
         self.vip_server = Server(without_pulls, on_lost=self._lost, fast=self.path)
         for topic in dict(self.topics.table).values():
-            self.path.set_topic(topic.topic_name, self._fast_queues(topic))
+            self._set_fast(topic)
         self.name_servers = NameServers(
             name_servers or [],
             {
@@ -208,8 +208,14 @@ class BrokerController:
         return max(topic.write_queue_nums, topic.read_queue_nums)
 
     def _topic_changed(self, topic: TopicConfig) -> None:
-        self.path.set_topic(topic.topic_name, self._fast_queues(topic))
+        if self.topics.is_written(topic.topic_name):
+            self._set_fast(topic)
+        else:
+            self.path.set_topic(topic.topic_name, 0)  # its answers wait for the disk
         self.name_servers.topic_changed(topic)
+
+    def _set_fast(self, topic: TopicConfig) -> None:
+        self.path.set_topic(topic.topic_name, self._fast_queues(topic))
 
     def _notify(self, connection: Any, group: str) -> None:
         if not connection.is_lost:

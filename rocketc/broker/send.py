@@ -138,7 +138,7 @@ class SendProcessor:
         self._told = {names.MSG_REGION: config.region_id, names.TRACE_ON: str(config.trace_on).lower()}
 
     def process(self, call: Call) -> Answer | None:
-        is_known = call.values["topic"] in self._topics.table
+        is_known = self._topics.is_written(call.values["topic"])
         answer = self._send(call)
         if answer is None:
             return None
@@ -301,7 +301,8 @@ class SendProcessor:
 
         def flushed(code: int) -> None:
             told = Answer(code, answer.values, fields=self._told)
-            self._topics.save(lambda: call.later(told)) if self._topics.table.changed else call.later(told)
+            is_written = self._topics.is_written(topic.topic_name)
+            call.later(told) if is_written else self._topics.save(lambda: call.later(told))
 
         self._waits.add(end, flushed)
         return None

@@ -67,6 +67,7 @@ class TopicManager:
         config: BrokerConfig,
         writer: TableWriter,
         changed: Callable[[TopicConfig], object] = lambda topic: None,
+        written: Callable[[TopicConfig], object] = lambda topic: None,
     ) -> None:
         self.table = store.keep_topics()
         self._writer = writer
@@ -76,7 +77,8 @@ class TopicManager:
             if topic.topic_name not in self.table:
                 self._create(topic)
         self.table.persist()
-        self._changed = changed
+        self._changed, self._written = changed, written
+        self._unwritten: dict[str, TopicConfig] = {}  # by name; the newest
 
     def _from_the_start(self) -> list[TopicConfig]:
         config = self._config
@@ -152,10 +154,21 @@ class TopicManager:
         """Call `done` when all topics are on the disk."""
         self._writer.save(self.table, done)
 
+    def is_written(self, name: str) -> bool:
+        """Whether a topic is there, and on the disk: only then it survives a kill."""
+        return name in self.table and name not in self._unwritten
+
     def _created(self, topic: TopicConfig) -> TopicConfig:
+        self._unwritten[topic.topic_name] = topic
         made = self._create(topic)
-        self._writer.save(self.table)
+        self._unwritten[topic.topic_name] = made
+        self._writer.save(self.table, lambda: self._on_disk(made))
         return made
+
+    def _on_disk(self, topic: TopicConfig) -> None:
+        if self._unwritten.get(topic.topic_name) is topic:
+            del self._unwritten[topic.topic_name]
+            self._written(topic)
 
     def _create(self, topic: TopicConfig) -> TopicConfig:
         made = self.table.add(topic)

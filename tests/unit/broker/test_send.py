@@ -508,3 +508,27 @@ def test_path_and_processor_do_the_same(tmp_path_factory, sends):
 
 def test_properties_are_decoded_leniently():
     assert decode_properties("a\1b\2\2c\2\1d\2e\1f") == {"a": "b", "": "d", "e": "f"}
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_no_send_to_a_new_topic_is_answered_before_the_topic_is_on_the_disk(tmp_path, monkeypatch, flush):
+    """The first send created the topic, and the second was answered while its table was still being written."""
+
+    async def whole():
+        async with scene(tmp_path, store={"flush": flush}) as stage:
+            client, held = stage.client(), []
+            monkeypatch.setattr(stage.broker.tables, "save", lambda table, done=None: held.append(done))
+            sends = [asyncio.ensure_future(client.send("new", properties=f"UNIQ_KEY\1K{n}\2")) for n in range(3)]
+            await asyncio.sleep(1)
+            sends.append(asyncio.ensure_future(client.send("new")))
+            await asyncio.sleep(1)
+            assert not any(send.done() for send in sends) and not stage.broker.topics.is_written("new")
+            stage.store.keep_topics().persist()
+            for done in [done for done in held if done is not None]:
+                done()
+            await asyncio.sleep(1)
+            assert [send.result().code for send in sends] == [0] * 4
+            sent = stage.broker.path.sent
+            assert (await client.send("new")).code == 0 and stage.broker.path.sent == sent + 1  # now it is a fast one
+
+    virtual.run(whole())
