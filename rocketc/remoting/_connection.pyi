@@ -13,6 +13,7 @@ class FastPath:
 @final
 class Reply:
     def __call__(self, pieces: _Pieces) -> None: ...
+    def hold(self) -> None: ...
 
 class ConnectionCore:
     in_flight: int

@@ -16,8 +16,10 @@ class Limits:
     """The limits of a server.
 
     in_flight        requests of one connection that are not answered yet; at the limit its socket is not read
+    held             requests of one connection that wait for something, such as pulls; they are not in in_flight
     bytes_in_flight  bytes of the unanswered requests of all connections; at the limit no socket is read
-    unread           bytes of answers that a peer has not read; above it, its socket is not read
+    unread           bytes of answers that a peer has not read, or that wait for the end of this turn of the loop; above
+                     it, its socket is not read
     unread_most      the same; above it, the connection is closed
     idle             seconds without a byte in either direction, after which a connection is closed (RocketMQ:
                      serverChannelMaxIdleTimeSeconds)
@@ -26,6 +28,7 @@ class Limits:
     """
 
     in_flight: int = 1024
+    held: int = 65_536
     bytes_in_flight: int = 256 << 20
     unread: int = 1 << 20
     unread_most: int = 64 << 20

@@ -55,12 +55,14 @@ class Call:
     values      its fields, as the table of requests decodes them
     connection  where it came from; processors use it only as a name, and for its `peer`
     later       answers a request for which process() returned None; a second call does nothing
+    hold        tells that the answer may take long: the client may have any number of such requests
     """
 
     command: Command
     values: dict[str, Any]
     connection: Connection
     later: Callable[[Answer], None]
+    hold: Callable[[], object] = lambda: None
 
 
 class Processor(Protocol):
@@ -196,9 +198,9 @@ class Server:
                 code = command.code if command.code in REQUESTS else UNKNOWN
                 self.times.add(code, answer.code, time() - began, is_late)
                 began = -1.0
-            reply(b"" if command.is_oneway else self._encode(command, answer))
+            reply(b"" if command.is_oneway else self._encode_any(connection, command, answer))
 
-        answer = self._process(connection, command, later)
+        answer = self._process(connection, command, later, reply.hold)
         is_late = answer is None
         if answer is not None:
             later(answer)
@@ -208,19 +210,29 @@ class Server:
         if not self._calls.answered(connection, command):
             _log.debug("%s: answer %d to no request", connection.peer, command.opaque)
 
-    def _process(self, connection: Connection, command: Command, later: Callable[[Answer], None]) -> Answer | None:
+    def _process(
+        self, connection: Connection, command: Command, later: Callable[[Answer], None], hold: Callable[[], object]
+    ) -> Answer | None:
         processor = self._processors.get(command.code)
         if processor is None:
             return Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {command.code} not supported")
         try:
             request = REQUESTS.get(command.code)
             values = request.decode(command.fields) if request is not None else {}
-            return processor.process(Call(command, values, connection, later))
+            return processor.process(Call(command, values, connection, later, hold))
         except BadRequestError as error:
             return Answer(Code.SYSTEM_ERROR, remark=str(error))
         except Exception as error:
             _log.exception("%s: request %d failed", connection.peer, command.code)
             return Answer(Code.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"[:_REMARK_MOST])
+
+    def _encode_any(self, connection: Connection, command: Command, answer: Answer) -> bytes | list[Any]:
+        """Return the frame of an answer, or of an error if it can't be sent, for example because it is too large."""
+        try:
+            return self._encode(command, answer)
+        except ValueError as error:
+            _log.warning("%s: the answer to request %d is not sent: %s", connection.peer, command.code, error)
+            return self._encode(command, Answer(Code.SYSTEM_ERROR, remark=str(error)[:_REMARK_MOST]))
 
     def _encode(self, command: Command, answer: Answer) -> bytes | list[Any]:
         """Return the frame of an answer, or its buffers."""

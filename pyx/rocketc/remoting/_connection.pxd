@@ -25,6 +25,9 @@ cdef class ConnectionCore:
         Py_ssize_t _size_in_flight      # bytes of the requests in flight that the server counts
         Py_ssize_t _most_in_flight
         Py_ssize_t _most_unread
+        Py_ssize_t _held                # requests in flight that are not counted against the limit
+        Py_ssize_t _size_waiting        # bytes of _answers
+        Py_ssize_t _most_waiting
         bint _is_reading
         bint _peer_reads        # False while it leaves too many answers unread
         bint _is_receiving      # answers are sent at the end of the read event
@@ -50,3 +53,4 @@ cdef class Reply:
         ConnectionCore _connection
         Py_ssize_t _size
         bint _is_answered
+        bint _is_held

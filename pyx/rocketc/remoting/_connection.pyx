@@ -40,7 +40,19 @@ cdef class Reply:
         if connection._size_in_flight > 0:      # otherwise the connection is lost
             connection._size_in_flight -= self._size
             connection._owner.give_back(self._size)
+        if self._is_held:
+            connection._held -= 1
         connection.answer(1, pieces)
+
+    def hold(self):
+        """Do not count the request against the limit of a connection: it waits for something that may take long."""
+        cdef ConnectionCore connection = self._connection
+        if self._is_held or self._is_answered or connection._held >= connection._owner.limits.held:
+            return
+        self._is_held = True
+        connection._held += 1
+        if connection._frames or not connection._is_reading:
+            connection._loop.call_soon(connection.resume)
 
 
 cdef class ConnectionCore:
@@ -59,6 +71,7 @@ cdef class ConnectionCore:
         self._is_reading = self._peer_reads = True
         self._most_in_flight = owner.limits.in_flight
         self._most_unread = owner.limits.unread_most
+        self._most_waiting = owner.limits.unread
 
     def connection_made(self, transport):
         self._transport = transport
@@ -136,13 +149,17 @@ cdef class ConnectionCore:
         if reading != self._is_reading and not self.is_lost:
             self._is_reading = reading
             if reading:
+                if self._half_since is not None:        # the time in which this end did not read is not the peer's
+                    self._half_since = self._loop.time()
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
         return 0
 
     cdef bint _may_take(self) noexcept:
-        return self._peer_reads and self.in_flight < self._most_in_flight and not self.is_lost
+        if self._size_waiting > self._most_waiting:         # _flush() sends them and continues
+            return False
+        return self._peer_reads and self.in_flight - self._held < self._most_in_flight and not self.is_lost
 
     cdef int _turn_away(self) except -1:
         """The server ends: it does not process the frames that arrive, but answers them."""
@@ -178,8 +195,11 @@ cdef class ConnectionCore:
         """
         if type(pieces) is list:
             self._answers += pieces
+            for piece in pieces:
+                self._size_waiting += len(piece)
         else:
             self._answers.append(pieces)
+            self._size_waiting += len(pieces)
         if not self._is_receiving and not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self._flush_later)
@@ -193,14 +213,17 @@ cdef class ConnectionCore:
         cdef Py_ssize_t unread
         self._is_flush_due = False
         self._answers = []
-        if not self.is_lost:
+        self._size_waiting = 0
+        if not self.is_lost and not self._transport.is_closing():   # asyncio's writelines() does not check it
             if len(answers) == 1:
                 if answers[0]:
                     self._transport.write(answers[0])
             else:
                 self._transport.writelines([answer for answer in answers if len(answer) > 0])
-            if not self._peer_reads:
-                unread = self._transport.get_write_buffer_size()
+            unread = self._transport.get_write_buffer_size()
+            if unread > self._most_waiting:
+                if self._peer_reads:    # writelines() does not tell it in Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1
+                    self._transport.set_write_buffer_limits(self._most_waiting)
                 if unread > self._most_unread:
                     _log.warning("%s: %d bytes of answers are unread; the connection is closed", self.peer, unread)
                     self.abort()
@@ -241,9 +264,8 @@ cdef class ConnectionCore:
             self._frames = ()       # an empty deque has 600 bytes
         if now - self.last_active >= limits.idle and self.in_flight == 0:
             _log.info("%s: idle for %d s; the connection is closed", self.peer, now - self.last_active)
-            self.is_lost = True
-            self._transport.close()
-        elif self._half_since is not None and now - self._half_since >= limits.half_frame:
+            self.abort()            # close() would wait for a peer that does not read
+        elif self._half_since is not None and self._is_reading and now - self._half_since >= limits.half_frame:
             _log.warning("%s: half a frame for %d s; the connection is closed", self.peer, now - self._half_since)
             self.abort()
 

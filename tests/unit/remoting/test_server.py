@@ -48,7 +48,7 @@ class Client(asyncio.Protocol):
 
 
 class Offsets:
-    """Answers GET_MAX_OFFSET with the queue id, fails for topic `bad`, holds requests of topic `held`."""
+    """Answers GET_MAX_OFFSET with the queue id, fails for topic `bad`, holds requests of topics `held` and `long`."""
 
     codes = (30,)
 
@@ -62,6 +62,12 @@ class Offsets:
         if call.values["topic"] == "held":
             self.held.append(call)
             return None
+        if call.values["topic"] == "long":
+            self.held.append(call)
+            call.hold()
+            return None
+        if call.values["topic"] in ("large", "huge"):
+            return Answer(body=bytes(8000 if call.values["topic"] == "large" else 16 << 20))
         return Answer(values={"offset": call.values["queueId"]}, fields={"MSG_REGION": "here"})
 
 
@@ -508,3 +514,165 @@ def test_a_server_that_ended_accepts_no_connections():
             await asyncio.open_connection(host, port)
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_answers_of_one_read_event_do_not_end_a_peer_that_reads():
+    """Large answers are made one after the other, while the peer reads them."""
+
+    async def main(server, connect, offsets):
+        client = connect()
+        client.send(*[Command(30, {**MAX_OFFSET, "topic": "large"}, opaque=n) for n in range(30)])
+        await asyncio.sleep(20)
+        assert [a.opaque for a in client.answers] == list(range(30)) and not client.lost
+
+    scene(main, delay=(0.0, 0.0), unread=10_000, unread_most=50_000)
+
+
+def test_requests_that_are_held_do_not_keep_others_waiting():
+    async def main(server, connect, offsets):
+        client = connect()
+        client.send(*[Command(30, {**MAX_OFFSET, "topic": "long"}, opaque=n) for n in range(50)])
+        client.send(Command(30, MAX_OFFSET, opaque=50))
+        await asyncio.sleep(1)
+        assert [a.opaque for a in client.answers] == [50] and len(offsets.held) == 50
+        for call in offsets.held:
+            call.later(Answer())
+            call.hold()  # too late, and harmless
+        offsets.held.clear()
+        client.send(*[Command(30, {**MAX_OFFSET, "topic": "held"}, opaque=n) for n in range(50)])
+        await asyncio.sleep(1)
+        assert len(client.answers) == 51 and len(offsets.held) == 8
+
+    scene(main, in_flight=8)
+
+
+def test_the_requests_that_are_held_are_limited():
+    async def main(server, connect, offsets):
+        client = connect()
+        client.send(*[Command(30, {**MAX_OFFSET, "topic": "long"}, opaque=n) for n in range(50)])
+        await asyncio.sleep(1)
+        assert len(offsets.held) == 8 + 10
+
+    scene(main, in_flight=8, held=10)
+
+
+def test_a_request_that_is_held_later_makes_room():
+    async def main(server, connect, offsets):
+        client = connect()
+        client.send(*[Command(30, {**MAX_OFFSET, "topic": "held"}, opaque=n) for n in range(12)])
+        await asyncio.sleep(1)
+        assert len(offsets.held) == 8
+        for call in offsets.held[:3]:
+            call.hold()
+            call.hold()
+        await asyncio.sleep(1)
+        assert len(offsets.held) == 11
+
+    scene(main, in_flight=8)
+
+
+def test_an_answer_that_is_too_large_is_an_error(caplog):
+    async def main(server, connect, offsets):
+        client = connect()
+        client.send(Command(30, {**MAX_OFFSET, "topic": "huge"}, opaque=1), Command(30, MAX_OFFSET, opaque=2))
+        await asyncio.sleep(1)
+        assert [(a.opaque, a.code) for a in client.answers] == [(1, 1), (2, 0)] and not client.lost
+        assert client.answers[0].remark.startswith("a frame of")
+
+    scene(main)
+    assert "the answer to request 30 is not sent" in caplog.text
+
+
+class Transport(asyncio.Transport):
+    """As that of Python 3.12.0: writelines() writes to a closing transport, and does not pause its protocol."""
+
+    def __init__(self):
+        super().__init__()
+        self.written, self.limits, self.closing, self.unread, self.ended = [], [], False, 0, False
+
+    def write(self, data):
+        self.written.append(data)
+
+    def writelines(self, pieces):
+        self.written += pieces
+
+    def is_closing(self):
+        return self.closing
+
+    def get_write_buffer_size(self):
+        return self.unread
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        self.limits.append(high)
+
+    def pause_reading(self):
+        pass
+
+    def resume_reading(self):
+        pass
+
+    def close(self):
+        self.closing = True  # and it ends when its peer has read everything
+
+    def abort(self):
+        self.ended = True
+
+
+def alone(main, **limits):
+    """Run main(connection, transport, processor) with one connection of a server."""
+
+    async def whole():
+        offsets = Offsets()
+        async with Server([offsets], limits=Limits(**limits), grace=2.0) as server:
+            connection, transport = server.connection(), Transport()
+            connection.connection_made(transport)
+            await main(connection, transport, offsets)
+            connection.connection_lost(None)
+
+    virtual.run(whole())
+
+
+def test_what_asyncios_writelines_does_not_do():
+    async def main(connection, transport, offsets):
+        pair = b"".join(Command(30, MAX_OFFSET, opaque=n).encode() for n in range(2))
+        connection.data_received(pair)
+        assert len(transport.written) == 2 and transport.limits == [1000]
+        transport.unread = 1001
+        connection.data_received(pair)
+        assert transport.limits == [1000, 1000]  # asyncio calls pause_writing() in it
+        transport.closing, transport.written = True, []
+        connection.data_received(pair)
+        assert transport.written == []
+
+    alone(main, unread=1000)
+
+
+def test_an_idle_peer_that_left_answers_unread_is_cut_off():
+    async def main(connection, transport, offsets):
+        connection.data_received(Command(30, MAX_OFFSET).encode())
+        transport.unread = 100
+        await asyncio.sleep(130)
+        assert transport.ended and not transport.closing
+
+    alone(main)
+
+
+def test_half_a_frame_is_the_peers_fault_only_while_it_is_read():
+    async def main(connection, transport, offsets):
+        frames = b"".join(Command(30, {**MAX_OFFSET, "topic": "held"}, opaque=n).encode() for n in range(9))
+        connection.data_received(frames[:-1])  # eight are in flight: the socket is not read
+        await asyncio.sleep(90)
+        assert not transport.ended
+        for call in offsets.held:
+            call.later(Answer())
+        await asyncio.sleep(30)
+        assert not transport.ended
+        connection.data_received(frames[-1:])
+        assert len(offsets.held) == 9
+        connection.data_received(frames[:-1])
+        for call in offsets.held:
+            call.later(Answer())
+        await asyncio.sleep(90)
+        assert transport.ended
+
+    alone(main, in_flight=8)
