@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from rocketc.errors import RocketcError
 from rocketc.tables.config_manager import ConfigManager
 
 _log = logging.getLogger("rocketc.broker")
@@ -38,13 +37,17 @@ class TableWriter:
         if self._writing is None:
             self._writing = self._loop.create_task(self._write(), name="tables")
 
+    def is_saved(self, table: ConfigManager) -> bool:
+        """Whether all changes of a table are on the disk. False also while any table is written."""
+        return self._writing is None and not table.changed
+
     async def _write(self) -> None:
         while self._waiting:
             waiting, self._waiting = self._waiting, {}
             for table, all_done in waiting.values():
                 await self._loop.run_in_executor(None, _persist, table)
                 for done in all_done:
-                    done()
+                    self._loop.call_soon(done)  # its error ends neither this task nor the others
         self._writing = None
 
     async def close(self) -> None:
@@ -56,5 +59,5 @@ class TableWriter:
 def _persist(table: ConfigManager) -> None:
     try:
         table.persist()
-    except (RocketcError, OSError) as error:
+    except Exception as error:  # any: the task that writes the tables goes on
         _log.warning("%s is not written: %s; it is tried again with the next change", table.path, error)

@@ -63,3 +63,42 @@ def test_without_threads_it_writes_at_once(fails):
         await writer.close()
 
     asyncio.run(main())
+
+
+def test_no_error_ends_the_writer(caplog):
+    """Neither one of a table nor one of the code that waits for it."""
+
+    async def main():
+        errors = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context["exception"]))
+        writer, table, done = TableWriter(), Table("one"), []
+        table.persist = lambda: "x".index("y")  # a ValueError
+        writer.save(table, lambda: done.append(1))
+        writer.save(Table("two"), lambda: {}["missing"])
+        writer.save(Table("three"), lambda: done.append(3))
+        await asyncio.wait_for(writer.close(), 5)
+        assert done == [1, 3] and isinstance(errors[0], KeyError)
+        writer.save(Table("four"), lambda: done.append(4))
+        await asyncio.wait_for(writer.close(), 5)
+        assert done == [1, 3, 4]
+
+    asyncio.run(main())
+    assert "one is not written" in caplog.text
+
+
+def test_it_tells_whether_a_table_is_saved():
+    async def main():
+        writer, table, seen = TableWriter(), Table("one"), []
+        table.changed = True
+        assert not writer.is_saved(table)
+
+        def persist():
+            table.changed = False  # as a ConfigManager does before it writes the file
+            seen.append(writer.is_saved(table))
+
+        table.persist = persist
+        writer.save(table)
+        await writer.close()
+        assert seen == [False] and writer.is_saved(table)
+
+    asyncio.run(main())
