@@ -51,7 +51,13 @@ class FlushWaits:
         return len(self._waiting)
 
     def add(self, end: int, done: Done) -> None:
-        """Call `done` when the log is durable up to `end`; later ends must not be smaller."""
+        """Call `done` when the log is durable up to `end`; later ends must not be smaller.
+
+        After close() it is called soon, with FLUSH_DISK_TIMEOUT.
+        """
+        if self._read < 0:
+            self._loop.call_soon(done, Code.FLUSH_DISK_TIMEOUT)
+            return
         self._waiting.append((end, self._loop.time() + self._timeout, done))
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout, self._on_time)
