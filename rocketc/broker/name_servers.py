@@ -135,7 +135,7 @@ class NameServers:
                 REGISTER_BROKER, values, self._loop.time() + self._timeout, body
             )
             fault = None if answer.code == Code.SUCCESS else f"code {answer.code}: {answer.remark}"
-        except (NotSentError, ConnectionLostError, NoAnswerError) as error:
+        except (NotSentError, ConnectionLostError, NoAnswerError, ValueError) as error:  # ValueError: too many topics
             fault = str(error)
         self._is_registered[address] = fault is None
         if (fault is None) != self._was_reached[address]:

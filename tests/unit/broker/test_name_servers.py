@@ -127,3 +127,15 @@ def test_the_end_of_a_broker_removes_its_routes(tmp_path):
 def test_wrong_addresses(text):
     with pytest.raises(ValueError, match="is not an address"):
         split_address(text)
+
+
+def test_a_registration_that_is_too_large_is_a_fault_and_not_the_end(tmp_path, caplog, monkeypatch):
+    async def main(stage, net):
+        name_servers = stage.broker.name_servers
+        monkeypatch.setattr("rocketc.broker.name_servers.registration", lambda *topics: bytes(17 << 20))
+        assert await name_servers.register() == 0
+        monkeypatch.undo()
+        assert await name_servers.register() == 2
+
+    play(tmp_path, main)
+    assert "a frame of" in caplog.text
