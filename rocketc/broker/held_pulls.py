@@ -54,6 +54,7 @@ class HeldPulls:
         self._timer: asyncio.TimerHandle | None = None
         self._first: asyncio.Future[None] | None = None  # done when a pull is held
         self.count = 0
+        self._is_closed = False
 
     async def until_held(self) -> None:
         """Return when a pull is held. One task may wait."""
@@ -66,7 +67,9 @@ class HeldPulls:
         self.count += 1
         if self._first is not None and not self._first.done():
             self._first.set_result(None)
-        if self._timer is None:
+        if self._is_closed:
+            self._loop.call_soon(self.wake_all)
+        elif self._timer is None:
             self._timer = self._loop.call_later(self._seconds, self._sweep)
 
     def remove(self, pull: HeldPull) -> bool:
@@ -112,7 +115,8 @@ class HeldPulls:
                 self._wake(pull)
 
     def close(self) -> None:
-        """Answer what is held, and stop."""
+        """Answer what is held, and stop. Later pulls are answered at once."""
+        self._is_closed = True
         self.wake_all()
         if self._timer is not None:
             self._timer.cancel()

@@ -6,7 +6,9 @@ Source: RocketMQ PullMessageProcessor, DefaultPullMessageResultHandler.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -25,7 +27,10 @@ from rocketc.store._raw_records import RawGetResult
 from rocketc.tables.groups import SubscriptionGroupConfig
 from rocketc.tables.topics import PERM_READ
 
+_log = logging.getLogger("rocketc.broker")
+
 LITE_PULL = 361
+_WITHOUT_MESSAGES = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 
 class PullFlag(enum.IntFlag):
@@ -79,7 +84,8 @@ class PullProcessor:
         if isinstance(checked, Answer):
             return checked
         group, subscription = checked
-        if self._store.background and not self._store.in_memory(pull["topic"], pull["queueId"], pull["queueOffset"]):
+        offset = max(pull["queueOffset"], 0)
+        if self._store.background and not self._store.in_memory(pull["topic"], pull["queueId"], offset):
             self._loop.run_in_executor(None, self._read_cold, call, group, subscription)
             return None
         return self._answer(call, group, subscription)
@@ -95,18 +101,27 @@ class PullProcessor:
     def _read_cold(self, call: Call, group: SubscriptionGroupConfig, subscription: Subscription) -> None:
         """Read the records of a pull from the disk, on a thread; then answer it on the loop."""
         pull = call.values
-        try:
-            with self._get(pull, subscription, pull["queueOffset"], pull["maxMsgNums"]) as found:
-                found.touch()
-        except (RocketcError, OSError):
-            pass  # the answer says it
+        with (
+            contextlib.suppress(Exception),  # the answer says it
+            self._get(pull, subscription, pull["queueOffset"], pull["maxMsgNums"]) as found,
+        ):
+            found.touch()
         self._loop.call_soon_threadsafe(self._answer_cold, call, group, subscription)
 
     def _answer_cold(self, call: Call, group: SubscriptionGroupConfig, subscription: Subscription) -> None:
-        if not call.connection.is_lost:
-            answer = self._answer(call, group, subscription)
-            if answer is not None:
-                call.later(answer)
+        self._answer_later(call, lambda: self._answer(call, group, subscription))
+
+    def _answer_later(self, call: Call, work: Callable[[], Answer | None]) -> None:
+        """Answer a pull outside of process(). No error ends the service that calls this."""
+        if call.connection.is_lost:
+            return
+        try:
+            answer = work()
+        except Exception as error:
+            _log.exception("%s: request %d failed", call.connection.peer, call.command.code)
+            answer = Answer(Code.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+        if answer is not None:
+            call.later(answer)
 
     def _hold(self, call: Call, subscription: Subscription) -> Answer | None:
         pull = call.values
@@ -116,13 +131,13 @@ class PullProcessor:
         key, offset = (pull["topic"], pull["queueId"]), pull["queueOffset"]
         held = HeldPull(call, key, offset, subscription, self._loop.time() + wait)
         self.held.add(held)
+        call.hold()
         if self._store.max_offset(*key) > offset and self.held.remove(held):  # put since the first look
             return self._second_answer(call)
         return None
 
     def _answer_again(self, held: HeldPull) -> None:
-        if not held.call.connection.is_lost:
-            held.call.later(self._second_answer(held.call))
+        self._answer_later(held.call, lambda: self._second_answer(held.call))
 
     def _second_answer(self, call: Call) -> Answer:
         """Answer a pull that has waited; it is not held again, and its offset is not committed again."""
@@ -215,12 +230,15 @@ class PullProcessor:
         except (RocketcError, OSError) as error:
             return Answer(Code.SYSTEM_ERROR, remark=str(error))
         status = found.status if reset is None else GetStatus.OFFSET_RESET
+        is_below = offset < 0 and reset is None and status not in _WITHOUT_MESSAGES  # get_raw() began at 0
+        if is_below:
+            status = GetStatus.OFFSET_TOO_SMALL
         slow = self._config.slave_read_enable and found.suggest_pulling_from_slave
         answer = Answer(
             code_of(status, offset),
             {
                 "suggestWhichBrokerId": group.which_broker_when_consume_slowly if slow else 0,
-                "nextBeginOffset": found.next_offset if reset is None else reset,
+                "nextBeginOffset": found.min_offset if is_below else found.next_offset if reset is None else reset,
                 "minOffset": found.min_offset,
                 "maxOffset": found.max_offset,
                 "topicSysFlag": 0,
@@ -270,7 +288,7 @@ def code_of(status: GetStatus, offset: int) -> Code:
         return Code.SUCCESS
     if status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
         return Code.PULL_RETRY_IMMEDIATELY
-    if status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
+    if status in _WITHOUT_MESSAGES:
         return Code.PULL_NOT_FOUND if offset == 0 else Code.PULL_OFFSET_MOVED
     if status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL):
         return Code.PULL_NOT_FOUND

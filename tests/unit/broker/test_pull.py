@@ -102,6 +102,9 @@ def test_the_size_of_an_answer_is_limited(play):
         (0, 1, Code.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", 0),
         (7, 1, Code.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0),
         (4, 0, Code.SUCCESS, "FOUND", 5),
+        (-1, 0, Code.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 0),
+        (-(2**63), 0, Code.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 0),
+        (-1, 1, Code.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0),
     ],
 )
 def test_each_status(play, offset, queue_id, code, status, following):
@@ -419,6 +422,48 @@ def test_held_pulls_are_answered_when_the_broker_ends(tmp_path):
         assert (await waiting).code == Code.PULL_NOT_FOUND and elapsed(began) < 1
 
     virtual.run(whole())
+
+
+def test_a_pull_that_comes_after_the_end_began_is_not_held(tmp_path):
+    async def whole():
+        async with scene(tmp_path, delay=(0.0, 0.0)) as stage:
+            client = stage.client()
+            await client.send()
+            await stage.settle()
+            stage.broker.pulls.held.close()
+            began = elapsed(0)
+            assert (await client.pull(offset=1, wait=15_000)).code == Code.PULL_NOT_FOUND and elapsed(began) < 1
+
+    virtual.run(whole())
+
+
+def test_many_held_pulls_do_not_keep_a_heartbeat_waiting(play):
+    """A consumer of a topic with 1024 queues has so many held pulls on its one connection."""
+
+    async def main(stage, client):
+        held = [asyncio.ensure_future(client.pull("BenchmarkTest", n, wait=15_000)) for n in range(1024)]
+        held.append(asyncio.ensure_future(client.pull(wait=15_000)))
+        await asyncio.sleep(1)
+        assert stage.broker.pulls.held.count == 1025
+        began = elapsed(0)
+        await heartbeat(client)
+        assert elapsed(began) < 1
+        assert {answer.code for answer in await asyncio.gather(*held)} == {Code.PULL_NOT_FOUND}
+
+    play(main)
+
+
+def test_an_error_in_a_held_pull_is_an_answer(play, caplog):
+    async def main(stage, client):
+        pulls = [asyncio.ensure_future(client.pull(offset=0, wait=15_000)) for _ in range(2)]
+        await asyncio.sleep(1)
+        stage.broker.pulls._check = lambda call: {}["missing"]
+        await sent(stage, client, 1)
+        assert [(a.code, a.remark) for a in await asyncio.gather(*pulls)] == [(1, "KeyError: 'missing'")] * 2
+        assert (await client.send()).code == 0
+
+    play(main)
+    assert "request 11 failed" in caplog.text
 
 
 @pytest.mark.parametrize("seed", range(5))
