@@ -18,6 +18,7 @@ from rocketc.c.layout cimport (
 )
 from rocketc.c.status cimport RC_OK
 from rocketc.c.text cimport rc_hex
+from rocketc.c.utf8 cimport rc_utf8_valid
 from rocketc.format._text_table cimport TextTable
 from rocketc.log._message_args cimport message_host
 from rocketc.log._prepared_record cimport PreparedRecord, prepared_init
@@ -324,7 +325,7 @@ cdef class SendPath(FastPath):
         cdef int64_t size = unescape(text, begin)
         cdef int64_t added = PyBytes_GET_SIZE(self._added)
         cdef int verdict, i
-        if size <= 0:
+        if size <= 0 or not rc_utf8_valid(begin, <size_t>size):     # the processor puts U+FFFD for invalid bytes
             return -1
         if begin[size - 1] != RC_PROPERTY_SEPARATOR:
             begin[size] = RC_PROPERTY_SEPARATOR

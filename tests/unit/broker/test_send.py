@@ -1,15 +1,21 @@
 """Sends: by the compiled path and by the processor, which must do the same."""
 
 import asyncio
+import contextlib
+import random
+import threading
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulation import virtual
-from simulation.brokers import EPOCH, scene
+from simulation.brokers import EPOCH, HOST, SMALL, Client, scene
 
 import rocketc
 from rocketc.broker.batches import decode_batch
+from rocketc.broker.config import BrokerConfig
+from rocketc.broker.controller import BrokerController
 from rocketc.broker.send import decode_properties, refusal
 from rocketc.errors import BadRequestError
 from rocketc.format.ids import decode_offset_id
@@ -128,6 +134,23 @@ def test_properties_of_the_broker_replace_those_of_the_client(play):
         await client.send(properties="UNIQ_KEY\1K\2MSG_REGION\1mine\2CLUSTER\1mine\2POP_CK\1x\2TRACE_ON\1false\2")
         [message] = stored(stage)
         assert message.properties == {"UNIQ_KEY": "K", **TOLD, "CLUSTER": "DefaultCluster"}
+
+    play(main)
+
+
+def test_properties_that_are_not_utf_8_are_stored_as_valid_text(play):
+    """As Java reads them."""
+
+    async def main(stage, client):
+        fields = {
+            "a": "shop", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0",
+            "i": "UNIQ_KEY\1K1\2KEYS\1???\2",
+        }  # fmt: skip
+        client.transport.write(Command(310, fields, b"body", 99).encode().replace(b"???", b"a\xffb"))
+        await asyncio.sleep(1)
+        [message] = stored(stage)
+        assert message.properties["KEYS"] == "a\ufffdb"
+        assert "a\ufffdb".encode() in stage.store.read_raw(message.phy_offset, 1)
 
     play(main)
 
@@ -263,6 +286,53 @@ def test_answers_that_wait_are_sent_when_the_broker_ends(tmp_path):
         assert {answer.code for answer in await asyncio.gather(*waiting)} == {0}
 
     virtual.run(whole())
+
+
+@contextlib.asynccontextmanager
+async def broker_on_threads(root, flush):
+    """Run a broker whose store has its threads, in real time; yield it and a client."""
+    with rocketc.open(root, flush=flush, store_host=HOST, **SMALL) as store:
+        broker = BrokerController(store, BrokerConfig(), HOST, chance=random.Random(1))
+        await broker.start()
+        client = Client(SimpleNamespace(broker=broker, chance=random.Random(1), delay=(0.0, 0.0)))
+        try:
+            yield broker, client
+        finally:
+            client.channel.close()
+            await broker.close()
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_no_answer_shows_a_topic_before_it_is_on_the_disk(tmp_path, flush):
+    """Neither to the send that creates it, nor to others that come while the table is written."""
+
+    async def main():
+        async with broker_on_threads(tmp_path, flush) as (broker, client):
+            table, may_write, writing = broker.topics.table, threading.Event(), threading.Event()
+            write = table.persist
+
+            def slow():
+                with table._lock:
+                    table._changed = False  # as persist() does before it writes the file
+                writing.set()
+                assert may_write.wait(5)
+                table._changed = True
+                return write()
+
+            table.persist = slow
+            sends = [asyncio.ensure_future(client.send(topic="new"))]
+            while not writing.is_set():
+                await asyncio.sleep(0.001)
+            sends += [asyncio.ensure_future(client.send(topic="new", queueId=n)) for n in range(4)]
+            await asyncio.sleep(0.1)
+            done = [send.done() for send in sends]
+            may_write.set()
+            assert not any(done)
+            assert {answer.code for answer in await asyncio.gather(*sends)} == {0}
+            before = broker.path.sent
+            assert (await client.send(topic="new")).code == 0 and broker.path.sent == before + 1
+
+    asyncio.run(main())
 
 
 # batches
