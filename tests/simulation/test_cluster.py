@@ -22,7 +22,7 @@ from support.promise_counts import count
 DISK = ROOT / "tests" / "crash" / "disk.c"
 SEEDS = [int(os.environ["ROCKETC_SEED"])] if "ROCKETC_SEED" in os.environ else list(range(1, 21))
 LONG_SEEDS = 1000
-SEEDS_FOR_A_MUTANT = 60
+SEEDS_FOR_A_MUTANT = 200
 
 
 def run(seeds: list[int], *options: str, **environment: str) -> list[dict]:
