@@ -145,6 +145,8 @@ cdef class ConnectionCore:
             reply._connection = self
             reply._size = size
             self._owner.handle(self, frame, reply)
+        if not self._frames:
+            self._frames = ()       # an empty deque has 600 bytes
         reading = self._may_take() and not self._frames
         if reading != self._is_reading and not self.is_lost:
             self._is_reading = reading
@@ -260,8 +262,6 @@ cdef class ConnectionCore:
     def check_times(self, double now):
         """Close the connection if it was idle, or a frame is incomplete, for too long."""
         limits = self._owner.limits
-        if not self._frames:
-            self._frames = ()       # an empty deque has 600 bytes
         if now - self.last_active >= limits.idle and self.in_flight == 0:
             _log.info("%s: idle for %d s; the connection is closed", self.peer, now - self.last_active)
             self.abort()            # close() would wait for a peer that does not read
