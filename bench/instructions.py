@@ -342,6 +342,12 @@ class Peer:
     def set_write_buffer_limits(self, high=None):
         pass
 
+    def get_write_buffer_size(self):
+        return 0
+
+    def is_closing(self):
+        return False
+
 
 def serving(work: Callable[[Callable[[bytes], None], str], int]) -> Callable[[str], int]:
     """Give bytes to a connection of a broker, without sockets. work gets the function for it, and returns messages."""

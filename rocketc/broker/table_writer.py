@@ -59,5 +59,5 @@ class TableWriter:
 def _persist(table: ConfigManager) -> None:
     try:
         table.persist()
-    except Exception as error:  # any: the task that writes the tables goes on
+    except Exception as error:  # any: the task that writes the tables continues
         _log.warning("%s is not written: %s; it is tried again with the next change", table.path, error)

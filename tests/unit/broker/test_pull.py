@@ -438,7 +438,7 @@ def test_a_pull_that_comes_after_the_end_began_is_not_held(tmp_path):
 
 
 def test_many_held_pulls_do_not_keep_a_heartbeat_waiting(play):
-    """A consumer of a topic with 1024 queues has so many held pulls on its one connection."""
+    """A consumer of a topic with 1024 queues holds 1024 pulls on its one connection."""
 
     async def main(stage, client):
         held = [asyncio.ensure_future(client.pull("BenchmarkTest", n, wait=15_000)) for n in range(1024)]

@@ -33,7 +33,7 @@ CASES = (
         clean whole --dry-run | clean new --yes
         decode-id 7F00000100002A9F0000000000000000
         completion bash
-        bench --help"""),
+        bench --help | broker --help | namesrv --help"""),
     (DAMAGED, """
         info broken
         cat broken | cat broken --strict | cat broken/config/topics.json
@@ -60,7 +60,9 @@ CASES = (
         clean whole --older-than 1 | clean whole
         decode-id nope
         completion tcsh
-        bench --path"""),
+        bench --path
+        broker | broker whole --port x
+        namesrv --port x"""),
     (COULD_NOT, """
         info nope | info none | info locked
         cat nope | cat none | cat locked | cat locked/checkpoint
@@ -73,7 +75,9 @@ CASES = (
         rebuild nope | rebuild none | rebuild open
         salvage nope made | salvage none made
         clean nope --yes | clean none --yes | clean whole --conf nope
-        bench --path nope"""),
+        bench --path nope
+        broker notes --port 0 --namesrv-port 0 | broker open --port 0 --namesrv-port 0 | broker whole -c nope
+        namesrv -c nope"""),
 )  # fmt: skip
 
 
