@@ -376,7 +376,7 @@ def serving(work: Callable[[Callable[[bytes], None], str], int]) -> Callable[[st
         before = peer.sent
         done = loop.run_until_complete(inside())
         store.wait_dispatched()
-        if peer.sent == before or controller.server.connections != {connection}:
+        if peer.sent == before or set(controller.server.connections) != {connection}:
             raise SystemExit("instructions: the broker does not answer")
         return done
 

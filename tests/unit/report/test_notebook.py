@@ -210,6 +210,7 @@ def test_each_public_class_has_its_own_repr(things):
     classes = {getattr(rocketc, name) for name in rocketc.__all__}
     kinds = {one for one in classes if isinstance(one, type) and not issubclass(one, (Exception, Warning, int))}
     assert kinds - {type(thing) for thing in things} == {
+        rocketc.Broker,
         rocketc.Consumer,
         rocketc.Cleaned,
         rocketc.OldestKept,
