@@ -92,6 +92,7 @@ def start_broker(java, release, server, **settings):
     return java(scenarios.JavaCluster, release, **chosen)
 
 
+@pytest.mark.long
 def test_brokers_and_clients_of_both_releases(java, served):
     """A broker of each release at a name server of its own; clients of each release send to it and read from it."""
     servers = {release: served() for release in RELEASES}
