@@ -36,6 +36,7 @@ def flights() -> ModuleType:
     return module
 
 
+@pytest.mark.long
 def test_demo_from_another_folder_with_a_blank_in_its_path(tmp_path: Path) -> None:
     here = tmp_path / "some where"
     here.mkdir()
