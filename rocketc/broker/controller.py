@@ -24,7 +24,7 @@ from rocketc.broker.groups import GroupManager
 from rocketc.broker.lock_processor import LockProcessor
 from rocketc.broker.locks import RebalanceLockManager
 from rocketc.broker.lookups import LookupProcessor
-from rocketc.broker.name_servers import NameServers, join_address
+from rocketc.broker.name_servers import NameServers
 from rocketc.broker.offsets import ConsumerOffsetManager
 from rocketc.broker.producers import ProducerManager
 from rocketc.broker.pull import PullProcessor
@@ -35,6 +35,7 @@ from rocketc.broker.send import SPECIAL, SendProcessor, encode_properties, faile
 from rocketc.broker.table_writer import TableWriter
 from rocketc.broker.topics import FORBIDDEN, TopicManager, name_fault
 from rocketc.errors import RocketcError, StoreFullError, StoreIOError
+from rocketc.remoting.addresses import join_address
 from rocketc.remoting.command import Command
 from rocketc.remoting.connection import Connection
 from rocketc.remoting.server import Processor, Server

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rocketc.errors import ConnectionLostError, NoAnswerError, NotSentError
+from rocketc.remoting.addresses import split_address
 from rocketc.remoting.channel import Channel
 from rocketc.remoting.codes import Code
 from rocketc.tables.fastjson import to_bytes
@@ -22,27 +23,6 @@ _log = logging.getLogger("rocketc.broker")
 
 REGISTER_BROKER, UNREGISTER_BROKER = 103, 104
 Connector = Callable[[str, int], Callable[[Callable[[], asyncio.Protocol]], Any]]
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Return the host and port of an address. Raises ValueError.
-
-    >>> split_address("10.0.0.1:9876"), split_address("[::1]:9876")
-    (('10.0.0.1', 9876), ('::1', 9876))
-    """
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{address!r} is not an address such as 10.0.0.1:9876")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def join_address(host: str, port: int) -> str:
-    """Return an address as RocketMQ writes it.
-
-    >>> join_address("10.0.0.1", 9876), join_address("::1", 9876)
-    ('10.0.0.1:9876', '[::1]:9876')
-    """
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def registration(topics: Topics, changed: Iterable[TopicConfig] | None = None) -> bytes:

@@ -7,8 +7,8 @@ import functools
 import random
 from collections.abc import Callable
 
-from rocketc.broker.name_servers import split_address
 from rocketc.errors import NoAnswerError
+from rocketc.remoting.addresses import split_address
 from rocketc.remoting.channel import Channel
 from rocketc.remoting.codes import Code
 from rocketc.tables.topics import DEFAULT_TOPIC, TopicConfig

@@ -15,11 +15,11 @@ from rocketc.broker import names
 from rocketc.broker._send_path import SendPath, peer_host
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.flush_waits import FlushWaits
-from rocketc.broker.name_servers import join_address
 from rocketc.broker.producers import ProducerManager
 from rocketc.broker.send import MOST_PROPERTIES, decode_properties, encode_properties
 from rocketc.errors import RocketcError
 from rocketc.format.ids import OffsetId
+from rocketc.remoting.addresses import join_address
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command
 from rocketc.remoting.server import Answer, Call

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.controller import BrokerController
-from rocketc.broker.name_servers import join_address
 from rocketc.config import StoreConfig
 from rocketc.namesrv.config import NamesrvConfig
 from rocketc.namesrv.name_server import NameServer
+from rocketc.remoting.addresses import join_address, split_address
 from rocketc.store.futures import close_in_thread
 from rocketc.store.opening import open as open_store
 from rocketc.tables.config_manager import Clock, now_ms
@@ -180,7 +180,7 @@ async def running_broker(
                 raise OSError(
                     error.errno, os.strerror(error.errno or 0), join_address(config.bind_address, namesrv_port)
                 ) from None
-            addresses = [join_address(_reachable(config.bind_address), split_port(server.address))]
+            addresses = [join_address(_reachable(config.bind_address), split_address(server.address)[1])]
         store = open_store(path, config=store_config.replace(store_host=(host, port)))
         stack.push_async_callback(close_in_thread, store.close)
         controller = BrokerController(
@@ -194,15 +194,6 @@ async def running_broker(
         stack.push_async_callback(controller.close)
         await controller.start(main, vip)
         yield RunningBroker(controller, join_address(host, port), ";".join(addresses))
-
-
-def split_port(address: str) -> int:
-    """Return the port of an address.
-
-    >>> split_port("127.0.0.1:9876")
-    9876
-    """
-    return int(address.rpartition(":")[2])
 
 
 def _reachable(bind_address: str) -> str:

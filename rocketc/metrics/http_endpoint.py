@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from rocketc.broker.controller import BrokerController
-from rocketc.broker.name_servers import join_address
 from rocketc.errors import RocketcError
 from rocketc.metrics.broker_measures import BrokerMetrics
 from rocketc.metrics.exposition import CONTENT_TYPE
+from rocketc.remoting.addresses import join_address
 
 _log = logging.getLogger("rocketc.metrics")
 

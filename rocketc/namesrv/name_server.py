@@ -15,6 +15,7 @@ from rocketc.namesrv.config import NamesrvConfig
 from rocketc.namesrv.kv_config import KvConfig
 from rocketc.namesrv.processor import NamesrvProcessor
 from rocketc.namesrv.routes import RouteTable
+from rocketc.remoting.addresses import join_address
 from rocketc.remoting.connection import Connection, Limits
 from rocketc.remoting.server import Server
 from rocketc.tables.table_file import replace_file
@@ -62,7 +63,7 @@ class NameServer:
         self._server = Server([processor], on_lost=self._lost, limits=limits, grace=self._grace)
         if self._listens:
             host, port = await self._server.listen(self.config.bind_address or None, self.config.listen_port)
-            self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            self.address = join_address(host, port)
         self._sweep = self._loop.call_later(self._interval(), self._expire)
         return self
 

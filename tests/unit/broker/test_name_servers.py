@@ -8,9 +8,9 @@ import pytest
 from simulation import virtual
 from simulation.brokers import EPOCH, scene
 
-from rocketc.broker.name_servers import join_address, split_address
 from rocketc.namesrv.config import NamesrvConfig
 from rocketc.namesrv.name_server import NameServer
+from rocketc.remoting.addresses import join_address, split_address
 
 
 class Net:
