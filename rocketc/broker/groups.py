@@ -5,10 +5,10 @@ Source: RocketMQ SubscriptionGroupManager, MixAll.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from rocketc.tables.groups import SubscriptionGroupConfig, SubscriptionGroups
+from rocketc.tables.topics import NAME_CHARACTERS
 
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",
@@ -23,7 +23,6 @@ SYSTEM_GROUPS = (
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 GROUP_MOST = 255  # characters
-_CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def is_group_name(name: str) -> bool:
@@ -32,7 +31,7 @@ def is_group_name(name: str) -> bool:
     >>> is_group_name("audit"), is_group_name("my audit"), is_group_name("")
     (True, False, False)
     """
-    return len(name) <= GROUP_MOST and _CHARACTERS.fullmatch(name) is not None
+    return len(name) <= GROUP_MOST and NAME_CHARACTERS.fullmatch(name) is not None
 
 
 class GroupManager:

@@ -5,7 +5,6 @@ Source: RocketMQ TopicConfigManager, TopicValidator.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
@@ -14,13 +13,20 @@ from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rocketc.broker import names
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.table_writer import TableWriter
-from rocketc.tables.topics import DEFAULT_TOPIC, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, Topics
+from rocketc.tables.topics import (
+    DEFAULT_TOPIC,
+    NAME_CHARACTERS,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    TopicConfig,
+    Topics,
+)
 
 READ_WRITE = PERM_READ | PERM_WRITE
 DELAY_LEVELS = 18
 UNIT, UNIT_SUBSCRIPTION = 1, 2  # bits of topic_sys_flag
 
-_CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LONGEST, _LONGEST_OF_A_GROUP = 127, 255
 FORBIDDEN = frozenset(
     {
@@ -42,7 +48,7 @@ def name_fault(topic: str) -> str | None:
     """
     if not topic.strip():
         return "The specified topic is blank."
-    if not _CHARACTERS.fullmatch(topic):
+    if not NAME_CHARACTERS.fullmatch(topic):
         return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
     longest = _LONGEST_OF_A_GROUP if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else _LONGEST
     return "The specified topic is longer than topic max length." if len(topic) > longest else None

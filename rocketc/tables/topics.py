@@ -30,7 +30,7 @@ _SYSTEM_TOPICS = frozenset(
     }
 )
 
-_CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")
+NAME_CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")  # of topics and groups
 _LONGEST = 127
 _LONGEST_OF_A_GROUP = 255  # %RETRY% or %DLQ% and the name of a group
 
@@ -61,7 +61,7 @@ def topic_name_error(name: str) -> str | None:
     """
     if not name.strip():
         return "a topic name must not be empty"
-    if not _CHARACTERS.fullmatch(name):
+    if not NAME_CHARACTERS.fullmatch(name):
         return "a topic name may only have letters, digits and %|_-"
     longest = _LONGEST_OF_A_GROUP if name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else _LONGEST
     return f"a topic name like this has {longest} characters at most, not {len(name)}" if len(name) > longest else None
