@@ -80,6 +80,7 @@ class BrokerHost:
         self.offsets: deque[tuple[float, dict[Any, int]]] = deque(maxlen=16)  # of each second
         self._disk = Disk()
         self._events: list[Event] = []
+        self._commits: list[tuple[float, Any, int]] = []  # between the samples too: offsets may go back and forth
         self._promised: dict[Any, list[int]] | None = None  # offsets that the next life must have, by key
         root.mkdir(parents=True)
 
@@ -102,9 +103,19 @@ class BrokerHost:
             connector=self._network.connector(self.name),
         )
         self._check_tables()
+        self._watch_commits()
         await self.broker.start()
         self._network.listen(self.address, self.name, self.broker.server.connection)
         self.up_since = self._network.now()
+
+    def _watch_commits(self) -> None:
+        commit = self.broker.offsets.commit
+
+        def watched(group: str, topic: str, queue_id: int, offset: int) -> None:
+            self._commits.append((self._network.now(), (topic, group, queue_id), offset))
+            commit(group, topic, queue_id, offset)
+
+        self.broker.offsets.commit = watched  # type: ignore[method-assign]
 
     def _check_tables(self) -> None:
         table = self._table()
@@ -136,7 +147,11 @@ class BrokerHost:
             first = next(table for at, table in self.offsets if at == since)
             late = [table for at, table in self.offsets if at >= since]
             self._promised = {key: [table[key] for table in late if key in table] for key in first}
+            for at, key, offset in self._commits:
+                if at >= since and key in self._promised:
+                    self._promised[key].append(offset)
         self.offsets.clear()
+        self._commits.clear()
         self.up_since, self.down_since = None, now
         self._network.deaf(self.address)
 
