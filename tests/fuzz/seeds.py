@@ -10,6 +10,7 @@ import json
 import random
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -36,6 +37,22 @@ SIZES: dict[str, Any] = {
     "mapped_file_size_consume_queue_ext": 128,
 }
 ODD_TABLES = [b"", b"[]", b'{"a":NaN}', b'{0:1,"1":2}', b'{"a":"\\ud800"}', b'{"a":1e999}', b"{" * 200, b'{"a"']
+_HEARTBEAT = (
+    b'{"clientID":"c@1","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","consumeType":'
+    b'"CONSUME_PASSIVELY","groupName":"audit","messageModel":"CLUSTERING","subscriptionDataSet":[{"classFilterMode":'
+    b'false,"codeSet":[65],"expressionType":"TAG","subString":"A || B","subVersion":17,"tagsSet":["A"],"topic":'
+    b'"orders"}],"unitMode":false}],"heartbeatFingerprint":"7","producerDataSet":[{"groupName":"shop"}],"withoutSub":false}'
+)
+_CHECK = b'{"clientId":"c","group":"g","subscriptionData":{"expressionType":"SQL92","subString":"a > 1","topic":"t"}}'
+_LOCK = (
+    b'{"clientId":"c@1","consumerGroup":"g","mqSet":[{"brokerName":"b","queueId":0,"topic":"t"},'
+    b'{"brokerName":"b","queueId":"1","topic":"t"}],"onlyThisBroker":false}'
+)
+_REGISTRATION = (
+    b'{"filterServerList":["f:1"],"topicConfigSerializeWrapper":{"dataVersion":{"counter":2,"stateVersion":0,"timestamp":'
+    b'5},"mappingDataVersion":{},"topicConfigTable":{"orders":{"attributes":{},"order":false,"perm":6,"readQueueNums":8,'
+    b'"topicFilterType":"SINGLE_TAG","topicName":"orders","topicSysFlag":0,"writeQueueNums":8},"bills":{"perm":"4"}}}}'
+)
 ODD_CONF = "# c\n! d\nmaxMessageSize : 65536\nflushDiskType=SYNC_\\\n  FLUSH\ndeleteWhen\\u0020=04;16\nbrokerIP1=::1\n"
 
 
@@ -150,6 +167,36 @@ def of_frames(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     yield "header", "escapes", b'{"remark":"\\u00e9\\ud83d\\ude00\\n\\/\\x","extFields":{"a":null,"b":1},"code":-1}'
 
 
+def of_bodies(folder: Path) -> Iterator[tuple[str, str, bytes]]:
+    """Bodies of the recorded requests, and fields of those that have only fields."""
+    recorded = [json.loads(line) for line in (CORPUS.parents[1] / "golden/admin-5.3.3.jsonl").read_text().splitlines()]
+    for kind, code in ((0, 34), (2, 46), (4, 41), (5, 42)):
+        found = dict.fromkeys(one["requestBody"] for one in recorded if one["code"] == code and one["requestBody"])
+        for n, text in enumerate(list(found)[:6]):
+            yield "broker-body", f"{code}-{n}", bytes([kind]) + text.encode()
+    yield "broker-body", "15", b"\3audit\0orders\0000\00012\0audit\0orders\0003\0-1"
+    yield "broker-body", "34-all", b"\0" + _HEARTBEAT
+    yield "broker-body", "46-all", b"\2" + _CHECK
+    yield "broker-body", "41-all", b"\4" + _LOCK
+    yield "namesrv-body", "registration", b"\0" + _REGISTRATION
+    version = b'{"counter":1,"stateVersion":0,"timestamp":5}'
+    topics = (b"orders 8 8 6 SINGLE_TAG {}", b"bills 4 4 4 MULTI_TAG")
+    parts = [_block(version), (2).to_bytes(4, "big"), *map(_block, topics), _block(b'["f:1"]')]
+    old = b"".join(parts)
+    new = old + (1).to_bytes(4, "big") + _block(b'{"topic":"t"}')
+    yield "namesrv-body", "registration-parts", b"\1" + new
+    yield "namesrv-body", "registration-old-parts", b"\2" + old
+    yield "namesrv-body", "registration-zlib", b"\3" + zlib.compress(new, 9)
+    yield "namesrv-body", "settings", b"\4orderMessageEnable=true\nlistenPort=99\nproductEnvName : a\\u00e9\\n b\n"
+    yield "namesrv-body", "key-values", b'\5ORDER_TOPIC_CONFIG\0orders\0a:4;b:4\0n\0k\0"v\\\0n\0k\0\xc3\xa9'
+    yield "namesrv-body", "data-version", b"\6" + version
+    yield "namesrv-body", "queues", b'\7{"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":4,"topicSysFlag":1}]}'
+
+
+def _block(raw: bytes) -> bytes:
+    return len(raw).to_bytes(4, "big") + raw
+
+
 def _first(value: Any) -> Any:
     """Reduce each object of a table to its first two entries."""
     return dict(list(value.items())[:2]) if isinstance(value, dict) else value
@@ -194,7 +241,7 @@ def main() -> None:
         folder = Path(name)
         for golden in ("v533-store", "v533-store-crc", "v533-broker", "v497-broker"):
             stores.unpack(golden, folder)
-        for make in (of_logs, of_queues, of_indexes, of_small_files, of_stores, of_frames):
+        for make in (of_logs, of_queues, of_indexes, of_small_files, of_stores, of_frames, of_bodies):
             for target, seed, data in make(folder):
                 (CORPUS / target).mkdir(parents=True, exist_ok=True)
                 (CORPUS / target / seed).write_bytes(data)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from fuzz import brokers, frames, logs, mutate, opened, texts, units, whole
+from fuzz import bodies, brokers, frames, logs, mutate, opened, texts, units, whole
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ TARGETS = {
     "frames": Target(frames.stream, 2048),
     "header": Target(frames.header),
     "broker": Target(brokers.requests, 2048),
+    "namesrv-body": Target(bodies.namesrv, 2048),
+    "broker-body": Target(bodies.broker, 2048),
     "store": Target(whole.store, 4096, mutate.in_a_store(0)),
     "opened": Target(opened.store, 4096, mutate.in_a_store(1)),
 }
