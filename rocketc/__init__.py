@@ -15,7 +15,7 @@ except ImportError as error:
         "run `make setup` or `pip install .`"
     ) from error
 
-from rocketc import rendering
+from rocketc import exporting, rendering
 
 __version__ = "0.1.0"
 
@@ -28,9 +28,20 @@ def _html(thing: object) -> str:
     return html(thing)
 
 
+def _serving_metrics(broker: object) -> "contextlib.AbstractAsyncContextManager[str | None]":
+    from rocketc.broker.controller import BrokerController
+    from rocketc.metrics.http_endpoint import serving_metrics  # loads what only a broker with metrics needs
+
+    assert isinstance(broker, BrokerController)
+    return serving_metrics(broker)
+
+
 rendering.install(_html)
+exporting.install(_serving_metrics)
 
 if TYPE_CHECKING:
+    import contextlib
+
     from rocketc.broker.embedded import Broker
     from rocketc.config import StoreConfig
     from rocketc.derived.queue_change import QueueChange

@@ -48,7 +48,9 @@ class Broker:
     flush         "async" (default): a send is answered when the message is in the log; "sync": when it is on the disk
     process       False: the broker runs on a thread of this process, and `store` is its open store. True: it runs in
                   a process of its own, which ends with this one
-    fields        fields of BrokerConfig, such as broker_name, and of StoreConfig, such as max_message_size
+    fields        fields of BrokerConfig, such as broker_name, and of StoreConfig, such as max_message_size. With
+                  metrics_exporter_type="PROM" the broker serves metrics; metrics_prom_exporter_port is a free one if it
+                  is not set
     A forked child cannot use the broker of its parent.
     Raises TypeError for an unknown keyword and ValueError for a wrong value. start() raises the errors of
     rocketc.open(), and OSError for a port that is in use.
@@ -71,6 +73,7 @@ class Broker:
         process: bool = False,
         **fields: Unpack[BrokerFields],
     ) -> None:
+        fields.setdefault("metrics_prom_exporter_port", 0)
         of_broker, of_store = split_fields("Broker()", fields, _OTHERS)
         port = whole_number("port", port, 0, MOST_PORT)
         self._config = BrokerConfig(listen_port=port, **of_broker)
@@ -154,6 +157,19 @@ class Broker:
     def address(self) -> str:
         """Address of the broker, "host:port"."""
         return self._running().address
+
+    @property
+    def metrics_port(self) -> int | None:
+        """Port on which the metrics are served over HTTP, as /metrics; None: metrics_exporter_type does not ask for it.
+
+        >>> import rocketc, urllib.request
+        >>> with rocketc.Broker(metrics_exporter_type="PROM") as broker:
+        ...     url = f"http://127.0.0.1:{broker.metrics_port}/metrics"
+        ...     b"rocketmq_broker_permission" in urllib.request.urlopen(url, timeout=20).read()
+        True
+        """
+        url = self._running().metrics_url
+        return None if url is None else int(url.rpartition(":")[2].partition("/")[0])
 
     @property
     def path(self) -> str:

@@ -36,6 +36,7 @@ class BrokerThread:
         self._controller = running.controller
         self.store, self.topics = running.controller.store, running.controller.topics.table
         self.name_server, self.address = running.name_server, running.address
+        self.metrics_url = running.metrics_url
 
     def _run(self) -> None:
         try:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from rocketc import exporting
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.controller import BrokerController
 from rocketc.config import StoreConfig
@@ -36,11 +37,13 @@ class RunningBroker:
 
     address      host:port that it announces
     name_server  the addresses of its name servers, separated by `;`
+    metrics_url  where its metrics are served; None: metricsExporterType does not ask for it
     """
 
     controller: BrokerController
     address: str
     name_server: str
+    metrics_url: str | None = None
 
 
 def listening_sockets(host: str, port: int) -> tuple[socket.socket, socket.socket]:
@@ -193,7 +196,10 @@ async def running_broker(
         )
         stack.push_async_callback(controller.close)
         await controller.start(main, vip)
-        yield RunningBroker(controller, join_address(host, port), ";".join(addresses))
+        metrics_url = None
+        if config.metrics_exporter_type.upper() != "DISABLE":
+            metrics_url = await stack.enter_async_context(exporting.serving(controller))
+        yield RunningBroker(controller, join_address(host, port), ";".join(addresses), metrics_url)
 
 
 def _reachable(bind_address: str) -> str:

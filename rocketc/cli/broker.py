@@ -150,11 +150,8 @@ async def _serve(
         threading.Thread(target=_follow_stdin, args=(asyncio.get_running_loop(), stop), daemon=True).start()
     is_serving = False
     try:
-        async with contextlib.AsyncExitStack() as stack:
-            running = await stack.enter_async_context(
-                running_broker(path, config, store_config, namesrv_port=namesrv_port)
-            )
-            metrics = await _serve_metrics(stack, running.controller)
+        async with running_broker(path, config, store_config, namesrv_port=namesrv_port) as running:
+            metrics = {} if running.metrics_url is None else {"metrics": running.metrics_url}
             is_serving = True
             if as_json:
                 with Out() as out:
@@ -174,16 +171,6 @@ async def _serve(
     except (ValueError, RocketcError, OSError) as error:
         return _report(error, as_json and not is_serving)
     return DONE
-
-
-async def _serve_metrics(stack: contextlib.AsyncExitStack, controller: Any) -> dict[str, str]:
-    """Serve the metrics until the stack ends, if the config wants it. Return {"metrics": URL}, or nothing."""
-    if controller.config.metrics_exporter_type == "DISABLE":
-        return {}
-    from rocketc.metrics.http_endpoint import serving_metrics
-
-    url = await stack.enter_async_context(serving_metrics(controller))
-    return {} if url is None else {"metrics": url}
 
 
 def _follow_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

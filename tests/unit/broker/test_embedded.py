@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import urllib.request
 from pathlib import Path
 
 import psutil
@@ -116,6 +117,34 @@ def test_it_serves_and_leaves_nothing(folder, process):
             f"<rocketc.Broker {broker.address}, name server {broker.name_server}, store {broker.path}>"
         )
     assert repr(broker) == "<rocketc.Broker, closed>"
+
+
+@BOTH
+def test_it_serves_metrics(process):
+    with rocketc.Broker(process=process, metrics_exporter_type="PROM") as broker:
+        url = f"http://127.0.0.1:{broker.metrics_port}/metrics"
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            assert b"\nrocketmq_broker_permission{" in answer.read()
+    with pytest.raises(rocketc.ClosedError):
+        _ = broker.metrics_port
+    with pytest.raises(OSError):
+        urllib.request.urlopen(url, timeout=20)
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["DISABLE", "LOG"])
+def test_without_metrics(process, kind):
+    with rocketc.Broker(process=process, metrics_exporter_type=kind) as broker:
+        assert broker.metrics_port is None
+
+
+@BOTH
+def test_a_metrics_port_in_use(process):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError) as caught:
+            rocketc.Broker(process=process, metrics_exporter_type="PROM", metrics_prom_exporter_port=port).start()
+    assert caught.value.errno == errno.EADDRINUSE and caught.value.filename == f"127.0.0.1:{port}"
 
 
 def test_a_store_is_kept(tmp_path):
