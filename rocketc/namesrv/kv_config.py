@@ -30,7 +30,7 @@ class KvConfig:
     path  the file; "" keeps the settings in memory only
     If both the file and its `.bak` are damaged, the settings are empty, and a warning says so; the first change then
     keeps the damaged file as `.bak`. Raises StoreIOError if an existing file can't be read.
-    A change is durable when its method returns. The disk is waited for: these are requests of people, not of clients.
+    A change is durable when its method returns: it waits for the disk. One thread changes settings, all may read them.
 
     >>> settings = KvConfig("")
     >>> settings.put("ORDER_TOPIC_CONFIG", "orders", "broker-a:4")

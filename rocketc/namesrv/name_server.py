@@ -17,6 +17,7 @@ from rocketc.namesrv.processor import NamesrvProcessor
 from rocketc.namesrv.routes import RouteTable
 from rocketc.remoting.addresses import join_address
 from rocketc.remoting.connection import Connection, Limits
+from rocketc.remoting.disk_work import DiskWork
 from rocketc.remoting.server import Server
 from rocketc.tables.table_file import replace_file
 
@@ -58,7 +59,8 @@ class NameServer:
 
     async def __aenter__(self) -> NameServer:
         self._loop = asyncio.get_running_loop()
-        processor = NamesrvProcessor(self.routes, self.kv, self.config, self._now, self._save)
+        self._disk = DiskWork(in_thread=self._listens)  # virtual time does not wait for threads
+        processor = NamesrvProcessor(self.routes, self.kv, self.config, self._now, self._save, self._disk)
         limits = Limits(idle=self.config.server_channel_max_idle_time_seconds)
         self._server = Server([processor], on_lost=self._lost, limits=limits, grace=self._grace)
         if self._listens:
@@ -71,6 +73,7 @@ class NameServer:
         self._is_ending = True
         self._sweep.cancel()
         await self._server.close()
+        await self._disk.close()
 
     def connection(self) -> Connection:
         """Make the protocol of a new connection."""
@@ -93,8 +96,8 @@ class NameServer:
         for address in self.routes.lost(connection) if not self._is_ending else ():
             _log.warning("%s: the connection ended; the broker is removed", address)
 
-    def _save(self) -> None:
+    def _save(self, text: str) -> None:
         path = self.config.config_store_path
         if path:
             make_folder(os.path.dirname(path) or ".")
-            replace_file(path, self.config.file_text().encode("iso-8859-1"))
+            replace_file(path, text.encode("iso-8859-1"))

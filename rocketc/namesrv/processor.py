@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from rocketc.config import properties
-from rocketc.errors import StoreIOError
 from rocketc.namesrv.bodies import crc_of, decode_data_version, decode_queue_datas, decode_register_body
 from rocketc.namesrv.config import NamesrvConfig
 from rocketc.namesrv.json_forms import (
@@ -23,12 +23,14 @@ from rocketc.namesrv.json_forms import (
 from rocketc.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from rocketc.namesrv.routes import UNIT, UNIT_SUB, Registration, RouteTable
 from rocketc.remoting.codes import Code
+from rocketc.remoting.disk_work import DiskWork
 from rocketc.remoting.requests import CODES
 from rocketc.remoting.server import Answer, Call
 
 _log = logging.getLogger("rocketc.namesrv")
 
 _V4_9_4 = 401  # clients from here on read strict JSON
+_REMARK_MOST = 1000  # characters of an error that a peer gets
 _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
@@ -37,7 +39,8 @@ class NamesrvProcessor:
 
     routes, kv, config  the tables, which the requests read and change
     now                 a clock in ms that does not go back; it began at any time
-    save                writes the settings after a change; raises StoreIOError
+    save                writes the settings, as the text of their file; raises StoreIOError
+    disk                writes the files; None: process() waits for the disk
     """
 
     def __init__(
@@ -46,15 +49,17 @@ class NamesrvProcessor:
         kv: KvConfig,
         config: NamesrvConfig,
         now: Callable[[], int],
-        save: Callable[[], object] = lambda: None,
+        save: Callable[[str], object] = lambda text: None,
+        disk: DiskWork | None = None,
     ) -> None:
         self._routes = routes
         self._kv = kv
         self._config = config
         self._now = now
         self._save = save
+        self._disk = disk
         self._started = now()
-        by_name: Mapping[str, Callable[[Call], Answer]] = {
+        by_name: Mapping[str, Callable[[Call], Answer | None]] = {
             "PUT_KV_CONFIG": self._put_kv_config,
             "GET_KV_CONFIG": self._get_kv_config,
             "DELETE_KV_CONFIG": self._delete_kv_config,
@@ -82,18 +87,15 @@ class NamesrvProcessor:
         self._handlers = {CODES[name]: handler for name, handler in by_name.items()}
         self.codes: Iterable[int] = tuple(self._handlers)
 
-    def process(self, call: Call) -> Answer:
-        """Return the answer to a request. Raises BadRequestError."""
+    def process(self, call: Call) -> Answer | None:
+        """Return the answer to a request; None: it follows when a file is written. Raises BadRequestError."""
         return self._handlers[call.command.code](call)
 
     # key-value settings
 
-    def _put_kv_config(self, call: Call) -> Answer:
-        try:
-            self._kv.put(call.values["namespace"], call.values["key"], call.values["value"])
-        except (StoreIOError, ValueError) as error:
-            return _not_written(error)
-        return Answer()
+    def _put_kv_config(self, call: Call) -> Answer | None:
+        at = call.values
+        return self._write(call, partial(self._kv.put, at["namespace"], at["key"], at["value"]))
 
     def _get_kv_config(self, call: Call) -> Answer:
         namespace, key = call.values["namespace"], call.values["key"]
@@ -102,12 +104,8 @@ class NamesrvProcessor:
             return Answer(Code.QUERY_NOT_FOUND, remark=f"No config item, Namespace: {namespace} Key: {key}")
         return Answer(values={"value": value})
 
-    def _delete_kv_config(self, call: Call) -> Answer:
-        try:
-            self._kv.delete(call.values["namespace"], call.values["key"])
-        except StoreIOError as error:
-            return _not_written(error)
-        return Answer()
+    def _delete_kv_config(self, call: Call) -> Answer | None:
+        return self._write(call, partial(self._kv.delete, call.values["namespace"], call.values["key"]))
 
     def _get_kv_list(self, call: Call) -> Answer:
         found = self._kv.namespace(call.values["namespace"])
@@ -230,7 +228,7 @@ class NamesrvProcessor:
 
     # settings
 
-    def _update_config(self, call: Call) -> Answer:
+    def _update_config(self, call: Call) -> Answer | None:
         try:
             changes = dict(properties(call.command.body.decode("utf-8", "replace")))
         except ValueError as error:
@@ -239,20 +237,27 @@ class NamesrvProcessor:
             return Answer(Code.NO_PERMISSION, remark="Can not update config in black list.")
         if changed := self._config.update(changes):
             _log.info("%s: changed %s", call.connection.peer, ", ".join(changed))
-        try:
-            self._save()
-        except StoreIOError as error:
-            return _not_written(error)
-        return Answer()
+        return self._write(call, partial(self._save, self._config.file_text()))
 
     def _get_config(self, call: Call) -> Answer:
         return Answer(body=self._config.text().encode())
+
+    def _write(self, call: Call, work: Callable[[], object]) -> Answer | None:
+        """Do work that writes a file, and answer when it is done. Writes keep the order of their requests."""
+        if self._disk is None:
+            return _outcome(work)
+        self._disk.run(partial(_outcome, work), call.later)
+        return None
 
 
 def _disabled() -> Answer:
     return Answer(Code.SYSTEM_ERROR, remark="disable")
 
 
-def _not_written(error: Exception) -> Answer:
-    _log.error("settings are not written: %s", error)
-    return Answer(Code.SYSTEM_ERROR, remark=f"not written: {error}")
+def _outcome(work: Callable[[], object]) -> Answer:
+    try:
+        work()
+    except Exception as error:  # any: the client gets an answer
+        _log.error("settings are not written: %s", error)
+        return Answer(Code.SYSTEM_ERROR, remark=f"not written: {error}"[:_REMARK_MOST])
+    return Answer()

@@ -62,7 +62,7 @@ def _fail(text: object, *values: object) -> None:
 def namesrv(data: bytes, folder: Path) -> None:
     """A body that a broker or a tool sends, after a byte that says which request it is.
 
-    What is registered is found again, in strict and in lax JSON, and settings are the same after a restart.
+    All registered topics are found again, in strict and in lax JSON, and settings are the same after a restart.
     """
     if not data:
         return

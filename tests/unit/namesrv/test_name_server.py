@@ -4,11 +4,14 @@ import asyncio
 import errno
 import logging
 import socket
+import threading
 
 import pytest
 from simulation import virtual
+from simulation.asking import Asking
 
 from rocketc.namesrv.config import NamesrvConfig
+from rocketc.namesrv.kv_config import KvConfig
 from rocketc.namesrv.name_server import NameServer
 from rocketc.remoting.codes import Code
 
@@ -164,6 +167,64 @@ def test_the_address(host):
     except OSError:
         pytest.skip(f"this machine lacks {host}")
     serve(main, bind_address=host)
+
+
+@pytest.mark.parametrize("name", ["PUT_KV_CONFIG", "UPDATE_NAMESRV_CONFIG"])
+def test_a_slow_disk_delays_no_other_request(name, tmp_path, monkeypatch):
+    """The change is answered when it is on the disk; meanwhile the name server answers others."""
+    may_write, paths = threading.Event(), []
+
+    def write(path, data, **how):
+        assert may_write.wait(10)
+        paths.append(path)
+
+    monkeypatch.setattr("rocketc.namesrv.kv_config.write_table", write)
+    monkeypatch.setattr("rocketc.namesrv.name_server.replace_file", write)
+
+    async def main(server):
+        one, two = Asking(), Asking()
+        host, _, port = server.address.rpartition(":")
+        for client in (one, two):
+            await asyncio.get_running_loop().create_connection(lambda client=client: client, host, int(port))
+        wanted = {"namespace": "n", "key": "k"}
+        if name == "PUT_KV_CONFIG":
+            change = asyncio.ensure_future(one.ask(name, **wanted, value="v"))
+        else:
+            change = asyncio.ensure_future(one.ask(name, b"orderMessageEnable=true"))
+        for _ in range(3):
+            assert (await two.ask("GET_KV_CONFIG", **wanted)).code == 22
+        assert not change.done() and paths == []
+        may_write.set()
+        assert (await change).code == 0 and len(paths) == 1
+        if name == "PUT_KV_CONFIG":
+            assert (await two.ask("GET_KV_CONFIG", **wanted)).fields == {"value": "v"}
+
+    files = {"kv_config_path": str(tmp_path / "kv.json"), "config_store_path": str(tmp_path / "namesrv.conf")}
+    serve(main, bind_address="127.0.0.1", **files)
+
+
+def test_the_end_waits_for_what_is_written(tmp_path, monkeypatch):
+    path, written, may_write = tmp_path / "kv.json", KvConfig._change, threading.Event()
+
+    def slow(self, table):
+        assert may_write.wait(10)
+        written(self, table)
+
+    monkeypatch.setattr(KvConfig, "_change", slow)
+
+    async def main(server):
+        client = Asking()
+        host, _, port = server.address.rpartition(":")
+        await asyncio.get_running_loop().create_connection(lambda: client, host, int(port))
+        changes = [asyncio.ensure_future(client.ask("PUT_KV_CONFIG", namespace="n", key=k, value=k)) for k in "abc"]
+        while len(server._disk._waiting) < 2:  # the third one runs
+            await asyncio.sleep(0)
+        client.transport.abort()  # the answers are lost
+        await asyncio.wait(changes)
+        may_write.set()
+
+    serve(main, bind_address="127.0.0.1", kv_config_path=str(path))
+    assert KvConfig(path).namespace("n") == {"a": "a", "b": "b", "c": "c"}
 
 
 def test_a_port_that_is_in_use():
