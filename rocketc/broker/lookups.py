@@ -5,6 +5,8 @@ Source: RocketMQ AdminBrokerProcessor, QueryMessageProcessor.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -12,16 +14,19 @@ from rocketc.broker.config import BrokerConfig
 from rocketc.errors import RocketcError
 from rocketc.read._message import Message
 from rocketc.remoting.codes import Code
-from rocketc.remoting.server import Answer, Call
+from rocketc.remoting.server import Answer, Call, failed
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 QUERY_MESSAGE, SEARCH_OFFSET, MAX_OFFSET, MIN_OFFSET, EARLIEST, VIEW = 12, 29, 30, 31, 32, 33
+_READS_FILES = frozenset({QUERY_MESSAGE, SEARCH_OFFSET, EARLIEST, VIEW})  # any part of the store's files
 _MOST_TIME = (1 << 63) - 1
 
 
 class SearchedStore(Protocol):
     """What LookupProcessor needs of a store."""
 
+    @property
+    def background(self) -> bool: ...
     def min_offset(self, topic: str, queue_id: int) -> int: ...
     def max_offset(self, topic: str, queue_id: int, *, committed: bool = True) -> int: ...
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: str) -> int: ...
@@ -32,7 +37,10 @@ class SearchedStore(Protocol):
 
 
 class LookupProcessor:
-    """Answers look-ups."""
+    """Answers look-ups. Those that read the store's files do it on a thread: it may have to wait for the disk.
+
+    It cannot be known before which pages of index, queue and log a look-up reads, so none is asked for first.
+    """
 
     codes = (QUERY_MESSAGE, SEARCH_OFFSET, MAX_OFFSET, MIN_OFFSET, EARLIEST, VIEW)
 
@@ -48,7 +56,21 @@ class LookupProcessor:
         }
 
     def process(self, call: Call) -> Answer | None:
-        return self._by_code[call.command.code](call)
+        work = self._by_code[call.command.code]
+        if not self._store.background or call.command.code not in _READS_FILES:
+            return work(call)
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, self._answer_later, loop, call, work)
+        return None
+
+    def _answer_later(self, loop: asyncio.AbstractEventLoop, call: Call, work: Callable[[Call], Answer]) -> None:
+        """Answer a look-up from a thread."""
+        try:
+            answer = work(call)
+        except Exception as error:  # any: the client gets an answer
+            answer = failed(call.connection, call.command, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the broker ended
+            loop.call_soon_threadsafe(call.later, answer)
 
     def _search(self, call: Call) -> Answer:
         at = call.values

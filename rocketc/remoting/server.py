@@ -65,6 +65,14 @@ class Call:
     hold: Callable[[], object] = lambda: None
 
 
+def failed(connection: Connection, command: Command, error: Exception) -> Answer:
+    """Return the answer to a request whose processor raised an error; log it, unless it is a BadRequestError."""
+    if isinstance(error, BadRequestError):
+        return Answer(Code.SYSTEM_ERROR, remark=str(error))
+    _log.exception("%s: request %d failed", connection.peer, command.code, exc_info=error)
+    return Answer(Code.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"[:_REMARK_MOST])
+
+
 class Processor(Protocol):
     """Processes requests of some codes. Frames and sockets are outside of it."""
 
@@ -220,11 +228,8 @@ class Server:
             request = REQUESTS.get(command.code)
             values = request.decode(command.fields) if request is not None else {}
             return processor.process(Call(command, values, connection, later, hold))
-        except BadRequestError as error:
-            return Answer(Code.SYSTEM_ERROR, remark=str(error))
         except Exception as error:
-            _log.exception("%s: request %d failed", connection.peer, command.code)
-            return Answer(Code.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"[:_REMARK_MOST])
+            return failed(connection, command, error)
 
     def _encode_any(self, connection: Connection, command: Command, answer: Answer) -> bytes | list[Any]:
         """Return the frame of an answer, or of an error if it can't be sent, for example because it is too large."""

@@ -1,13 +1,19 @@
 """Look-ups over the wire: offsets by time, messages by key and by offset."""
 
 import asyncio
+import threading
 
 import pytest
 from simulation import virtual
 from simulation.brokers import EPOCH, scene
 
 import rocketc
+from rocketc.broker.config import BrokerConfig
+from rocketc.broker.lookups import LookupProcessor
+from rocketc.errors import BadRequestError
 from rocketc.remoting.codes import Code
+from rocketc.remoting.command import Command
+from rocketc.remoting.server import Answer, Call
 
 ALL_TIME = {"beginTimestamp": 0, "endTimestamp": (1 << 63) - 1}
 
@@ -107,3 +113,57 @@ def test_a_message_by_its_offset(play):
             assert answer.code == Code.SYSTEM_ERROR and f"offset, {wrong}" in answer.remark
 
     play(main)
+
+
+class SlowStore:
+    """A store with threads; a look-up waits until `may_read` is set, and then fails with `error`."""
+
+    background = True
+
+    def __init__(self, error=None):
+        self.may_read, self.error = threading.Event(), error
+
+    def offset_by_time(self, *_):
+        assert self.may_read.wait(10) and threading.current_thread() is not threading.main_thread()
+        if self.error is not None:
+            raise self.error
+        return 7
+
+    def max_offset(self, *_, committed):
+        assert threading.current_thread() is threading.main_thread()
+        return 9
+
+
+class Peer:
+    """A connection, for the processor."""
+
+    peer = ("here", 1)
+
+
+@pytest.mark.parametrize("error", [None, BadRequestError("no"), KeyError("missing")])
+def test_a_look_up_that_waits_for_the_disk_delays_no_other(error, caplog):
+    async def main():
+        store, answers = SlowStore(error), asyncio.Queue()
+        processor = LookupProcessor(store, BrokerConfig())
+
+        def ask(code, **values):
+            return processor.process(Call(Command(code), values, Peer(), answers.put_nowait))
+
+        assert ask(29, topic="orders", queueId=0, timestamp=5) is None
+        assert ask(30, topic="orders", queueId=0).values == {"offset": 9} and answers.empty()
+        store.may_read.set()
+        return await asyncio.wait_for(answers.get(), 10)
+
+    answer = asyncio.run(main())
+    if error is None:
+        assert (answer.code, answer.values) == (0, {"offset": 7})
+    else:
+        assert answer.code == Code.SYSTEM_ERROR and answer.remark in ("no", "KeyError: 'missing'")
+    assert ("here" in caplog.text) == isinstance(error, KeyError)
+
+
+def test_a_look_up_that_ends_after_the_broker():
+    loop = asyncio.new_event_loop()
+    loop.close()
+    call = Call(Command(29), {}, Peer(), print)
+    LookupProcessor(SlowStore(), BrokerConfig())._answer_later(loop, call, lambda call: Answer())  # raises nothing
