@@ -21,6 +21,7 @@ cdef class ConnectionCore:
         object _transport
         object _loop
         object _drained         # a future of close(), or None
+        object _ended           # the same, for the end of the transport
         object _half_since      # when the incomplete frame began to arrive; None: there is none
         Py_ssize_t _size_in_flight      # bytes of the requests in flight that the server counts
         Py_ssize_t _most_in_flight
@@ -32,6 +33,7 @@ cdef class ConnectionCore:
         bint _peer_reads        # False while it leaves too many answers unread
         bint _is_receiving      # answers are sent at the end of the read event
         bint _is_flush_due      # the loop will call _flush()
+        bint _has_ended         # the transport has ended
     cdef readonly:
         Py_ssize_t in_flight    # requests that the server has, and has not answered
         bint is_closing         # requests are turned away

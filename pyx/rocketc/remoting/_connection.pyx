@@ -253,8 +253,10 @@ cdef class ConnectionCore:
         size, self._size_in_flight = self._size_in_flight, 0
         self._owner.give_back(size)
         self._owner.lost(self)
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
+        self._has_ended = True
+        for waiting in (self._drained, self._ended):
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
 
     def eof_received(self):
         return None
@@ -279,7 +281,11 @@ cdef class ConnectionCore:
             self._drained.set_result(None)
 
     async def close(self, grace):
-        """Turn further requests away, answer those in flight for up to `grace` seconds, then close."""
+        """Turn further requests away, answer those in flight, and close when all answers are written.
+
+        grace  seconds for all of it; then the connection is cut off
+        """
+        cdef double deadline = self._loop.time() + grace
         self.is_closing = True
         self._pass_on()
         self._drained = self._loop.create_future()
@@ -291,3 +297,10 @@ cdef class ConnectionCore:
             self._flush(False)
         self.is_lost = True
         self._transport.close()     # sends what is buffered
+        if not self._has_ended:
+            self._ended = self._loop.create_future()
+            await asyncio.wait({self._ended}, timeout=max(0.0, deadline - self._loop.time()))
+        if not self._has_ended:
+            unread = self._transport.get_write_buffer_size()
+            _log.warning("%s: closed with %d bytes of answers unread", self.peer, unread)
+            self._transport.abort()

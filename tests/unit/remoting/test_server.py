@@ -354,6 +354,41 @@ def test_the_end_does_not_wait_for_ever(caplog):
     assert "closed with 1 unanswered requests" in caplog.text
 
 
+@pytest.mark.parametrize("peer_reads", [True, False])
+def test_the_end_waits_until_answers_are_written(peer_reads, caplog):
+    async def main(connection, transport, offsets):
+        connection.data_received(Command(30, MAX_OFFSET).encode())
+        transport.unread = 100
+        end = asyncio.ensure_future(connection.close(2.0))
+        await asyncio.sleep(1)
+        assert transport.closing and not end.done()
+        if peer_reads:
+            connection.connection_lost(None)
+            await asyncio.sleep(0)
+        else:
+            await asyncio.sleep(1.1)
+        await asyncio.sleep(0)
+        assert end.done() and transport.ended == (not peer_reads)
+
+    alone(main)
+    assert ("closed with 100 bytes of answers unread" in caplog.text) == (not peer_reads)
+
+
+def test_the_grace_is_for_answers_and_for_their_way(caplog):
+    async def main(connection, transport, offsets):
+        connection.data_received(Command(30, {**MAX_OFFSET, "topic": "held"}).encode())
+        end = asyncio.ensure_future(connection.close(2.0))
+        await asyncio.sleep(1.5)
+        offsets.held[0].later(Answer())
+        transport.unread = 100
+        await asyncio.sleep(0.4)
+        assert not end.done()
+        await asyncio.sleep(0.2)
+        assert end.done()
+
+    alone(main)
+
+
 async def pushed(client):
     """The one request that a client got, once it is there."""
     while not client.answers:
@@ -503,6 +538,36 @@ def test_real_sockets():
 
     answers = asyncio.run(asyncio.wait_for(main(), 30))
     assert [(a.opaque, a.fields["offset"]) for a in answers] == [(5, "3")] * 3
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_peer_gets_all_of_an_answer_from_a_server_that_ends(loop):
+    """close() returns when the peer has the answer, which does not fit into the buffers of the sockets."""
+    runner = pytest.importorskip(loop)
+
+    async def main():
+        offsets = Offsets()
+        server = Server([offsets], grace=20.0, limits=Limits(unread=64 << 20))
+        host, port = await server.listen("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(host, port, limit=1 << 16)
+        large = {**MAX_OFFSET, "topic": "large"}
+        writer.write(b"".join(Command(30, large, opaque=n).encode() for n in range(count)))
+        while offsets.processed < count:
+            await asyncio.sleep(0)
+        end = asyncio.ensure_future(server.close())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not end.done()
+        size = 0
+        while data := await reader.read(1 << 20):
+            size += len(data)
+        await end
+        writer.close()
+        await writer.wait_closed()
+        assert size > count * 8000
+
+    count = 4000
+    runner.run(asyncio.wait_for(main(), 30))
 
 
 def test_a_server_that_ended_accepts_no_connections():
