@@ -66,7 +66,11 @@ class Call:
 
 
 def failed(connection: Connection, command: Command, error: Exception) -> Answer:
-    """Return the answer to a request whose processor raised an error; log it, unless it is a BadRequestError."""
+    """Return the answer to a request whose processor raised an error; log it, unless it is a BadRequestError.
+
+    >>> failed(None, Command(30), BadRequestError("GET_MAX_OFFSET lacks the field topic"))
+    Answer(code=<Code.SYSTEM_ERROR: 1>, values={}, body=b'', remark='GET_MAX_OFFSET lacks the field topic', fields={})
+    """
     if isinstance(error, BadRequestError):
         return Answer(Code.SYSTEM_ERROR, remark=str(error))
     _log.exception("%s: request %d failed", connection.peer, command.code, exc_info=error)

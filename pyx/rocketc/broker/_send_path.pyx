@@ -13,8 +13,8 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from rocketc.c.bytes cimport rc_get_i16, rc_get_i32, rc_put_i32, rc_put_i64
 from rocketc.c.layout cimport (
-    RC_FLAG_BORN_HOST_V6, RC_FLAG_STORE_HOST_V6, RC_FLAG_TRANSACTION_MASK, RC_HOST_V6_BYTES, RC_PROPERTIES_MAX_BYTES,
-    RC_PROPERTY_SEPARATOR, RC_PROPERTY_UNIQUE_KEY, RC_PROPERTY_WAIT,
+    RC_FLAG_BORN_HOST_V6, RC_FLAG_INNER_BATCH, RC_FLAG_STORE_HOST_V6, RC_FLAG_TRANSACTION_MASK, RC_HOST_V6_BYTES,
+    RC_PROPERTIES_MAX_BYTES, RC_PROPERTY_SEPARATOR, RC_PROPERTY_UNIQUE_KEY, RC_PROPERTY_WAIT,
 )
 from rocketc.c.status cimport RC_OK
 from rocketc.c.text cimport rc_hex
@@ -279,7 +279,9 @@ cdef class SendPath(FastPath):
             return False
         if frame.body_size > self._most:
             return False
-        if numbers[SYS_FLAG] & (RC_FLAG_TRANSACTION_MASK | RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6):
+        if numbers[SYS_FLAG] & (
+            RC_FLAG_TRANSACTION_MASK | RC_FLAG_BORN_HOST_V6 | RC_FLAG_STORE_HOST_V6 | RC_FLAG_INNER_BATCH
+        ):
             return False
         if numbers[BORN] < 0 or of[PROPERTIES] == NULL:
             return False

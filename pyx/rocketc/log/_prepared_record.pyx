@@ -1,6 +1,6 @@
 # cython: language_level=3
 """Checks of a prepared record before it is appended: its topic, and the properties that the store acts on."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcmp, strlen
 
 from rocketc.c.bytes cimport rc_find_either
@@ -10,6 +10,10 @@ from rocketc.c.layout cimport (
 from rocketc.c.properties cimport rc_find_property
 from rocketc.c.status cimport RC_MORE, RC_OK, RC_TOPIC_TOO_LONG, RC_UNFIT_TOPIC
 from rocketc.c.utf8 cimport rc_utf8_valid
+
+import re
+
+NUMBER = re.compile(r"[+-]?\d{1,40}")       # as Java: also digits that are not ASCII
 
 
 cdef bint is_retry_topic(const uint8_t* topic, int32_t n) noexcept nogil:
@@ -62,11 +66,11 @@ cdef object property_of(const uint8_t* props, int32_t n, const char* name):
 
 
 cdef int number_of(object text) except? -1:
-    """Parse a number as Java's Integer.parseInt does; 0 if the text is not a number."""
-    try:
-        return int(text) if text is not None else 0
-    except ValueError:
+    """Parse a number as Java's Integer.parseInt does; 0 if the text is not a number of 32 bits."""
+    if text is None or not NUMBER.fullmatch(text):
         return 0
+    value = int(text)
+    return <int>value if INT32_MIN <= value <= INT32_MAX else 0
 
 
 cdef int refuse(PreparedRecord* records, int n, int rc, int error) noexcept nogil:

@@ -162,7 +162,7 @@ cdef object refusal(const PreparedRecord* records, int n, CommitLog log, str pat
         )
     elif rc == RC_NOT_A_BATCH:
         error = illegal_message(
-            "property INNER_NUM is only allowed on an inner batch, but sys_flag does not mark one (0x80)"
+            "property INNER_NUM is only allowed on an inner batch (sys_flag 0x80), for at most 32767 messages"
         )
     elif rc == RC_BAD_ARGUMENT:
         error = illegal_message(

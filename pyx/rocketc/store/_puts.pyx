@@ -12,7 +12,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT16_MAX, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from rocketc.c.atomic cimport rc_add_i64, rc_count_i64, rc_load_i64, rc_store_i64
@@ -569,7 +569,8 @@ cdef class Putting:
     cdef bint _needs_numbers(self, PreparedRecord* r) except -1:
         """Return True if the properties of a record lack queue offsets that it must have.
 
-        Sets r.messages of an inner batch; sets r.status if INNER_NUM is given and the record is not an inner batch.
+        Sets r.messages of an inner batch; sets r.status if INNER_NUM is given and the record is not an inner batch, or
+        if it is too large.
         """
         cdef const uint8_t* props = r.args.props
         cdef int32_t n = r.args.props_len
@@ -581,6 +582,9 @@ cdef class Putting:
                 r.status = RC_NOT_A_BATCH
                 return False
             r.messages = <int32_t>max(number_of(number), 1)
+            if r.messages > INT16_MAX:
+                r.status = RC_NOT_A_BATCH
+                return False
             if property_of(props, n, RC_PROPERTY_INNER_BASE) is None:
                 return True
         return self._encoder.multi and lacks_light_offsets(r.args.topic, r.args.topic_len, props, n)

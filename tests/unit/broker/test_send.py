@@ -183,6 +183,7 @@ def test_a_negative_queue_id_is_chosen_by_the_broker(play):
         ({"properties": "UNIQ_KEY\1K\2TRAN_MSG\1true\2"}, Code.NO_PERMISSION, "transaction"),
         ({"sysFlag": 4}, Code.NO_PERMISSION, "transaction"),
         ({"properties": "UNIQ_KEY\1K\2DELAY\0013\2"}, Code.SYSTEM_ERROR, "delayed"),
+        ({"properties": "UNIQ_KEY\1K\2DELAY\1+3\2"}, Code.SYSTEM_ERROR, "delayed"),
         ({"properties": "UNIQ_KEY\1K\2TIMER_DELAY_SEC\0013\2"}, Code.SYSTEM_ERROR, "delayed"),
         ({"topic": "%RETRY%nobody"}, Code.SUBSCRIPTION_GROUP_NOT_EXIST, "nobody"),
     ],
@@ -377,6 +378,51 @@ def test_a_batch_for_queues_with_a_unit_per_batch(play):
         answer = await client.send(topic="inner", code=320, body=rocketc.encode_batch(BATCH))
         assert answer.code == 0 and answer.fields["batchUniqId"] == "K1" and "," not in answer.fields["msgId"]
         assert [m.body for m in stored(stage, "inner")] == [b"one", b"two", b"three"]
+
+    play(main)
+
+
+# Seen on a broker of 5.3.3; each sysFlag 0x80 that is accepted takes that many queue offsets.
+INNER = {"3": 3, "0": 1, "-1": 1, "+3": 3, "32767": 32767, None: 1}
+NO_NUMBERS = ("x", "", " 3", "32768", "-32769", "70000", "2147483648", "9" * 50)
+
+
+@pytest.mark.parametrize("topic", ["orders", "inner"])
+def test_the_marks_of_an_inner_batch(play, topic):
+    async def main(stage, client):
+        stage.store.create_topic("inner", queue_type="BatchCQ")
+        stage.store.create_topic("orders", queue_type="SimpleCQ")
+
+        async def send(count, sys_flag):
+            properties = "UNIQ_KEY\1K\2" + ("" if count is None else f"INNER_NUM\1{count}\2")
+            return await client.send(topic=topic, properties=properties, sysFlag=sys_flag)
+
+        taken = 0
+        for count in (*INNER, *NO_NUMBERS):
+            if count is not None:
+                assert (await send(count, 0)).code == Code.MESSAGE_ILLEGAL
+            answer = await send(count, 0x80)
+            if topic == "orders":
+                assert answer.code == Code.MESSAGE_ILLEGAL and "msg body length limit" in answer.remark
+            elif count in NO_NUMBERS:
+                assert answer.code == Code.SYSTEM_ERROR
+                assert answer.remark == f"the property INNER_NUM is {count[:20]!r}, which is not a number of 16 bits"
+            else:
+                assert (answer.code, answer.fields["queueOffset"]) == (0, str(taken))
+                taken += INNER[count]
+        assert stage.store.max_offset(topic, 0, committed=False) == taken
+
+    play(main)
+
+
+def test_the_largest_inner_batch(play):
+    async def main(stage, client):
+        stage.store.create_topic("inner", queue_type="BatchCQ")
+        one = rocketc.encode_batch([(0, b"", None)])
+        answer = await client.send(topic="inner", code=320, body=one * 32767)
+        assert answer.code == 0
+        answer = await client.send(topic="inner", code=320, body=one * 32768)
+        assert (answer.code, answer.remark) == (1, "the batch has 32768 messages; 32767 at most")
 
     play(main)
 

@@ -374,6 +374,8 @@ def test_inner_batch(open_store):
     assert store.put("t", b"", sys_flag=inner, properties={"INNER_NUM": "5"}).queue_offset == 0
     assert store.put("t", b"", sys_flag=inner, properties=b"INNER_NUM\x013\x02").queue_offset == 5
     assert store.put("t", b"", sys_flag=inner, properties={"INNER_NUM": "-4"}).queue_offset == 8
+    for number in ("32768", "70000", "2147483647"):
+        refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t", b"", sys_flag=inner, properties={"INNER_NUM": number})
     assert store.put("t", b"").queue_offset == 9
     refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t", b"", properties={"INNER_NUM": "5"})
     refused(PutStatus.MESSAGE_ILLEGAL, store.put, "t", b"", properties=b"INNER_NUM\x015")
