@@ -5,6 +5,7 @@ from typing import Any
 
 from rocketc.broker.flush_waits import FlushWaits
 from rocketc.remoting._connection import ConnectionCore, FastPath
+from rocketc.remoting.rpc_times import RpcTimes
 from rocketc.status import PutStatus
 from rocketc.store._puts import Putting
 
@@ -14,6 +15,8 @@ class SendPath(FastPath):
     def sent(self) -> int: ...
     @property
     def refused(self) -> int: ...
+    @property
+    def times(self) -> RpcTimes: ...
     def __init__(
         self,
         store: Putting,
@@ -51,9 +54,19 @@ class SendPath(FastPath):
     ) -> tuple[PutStatus, list[int], int, int]: ...
 
 class FlushedAnswers:
-    def __init__(self, connection: ConnectionCore, count: int, answers: bytes) -> None: ...
+    def __init__(
+        self,
+        connection: ConnectionCore,
+        count: int,
+        answers: bytes,
+        path: SendPath,
+        shorts: int,
+        longs: int,
+        began: float,
+    ) -> None: ...
     def __call__(self, code: int) -> None: ...
 
+def count_flushed(path: SendPath, shorts: int, longs: int, began: float, code: int) -> None: ...
 def answer_later(connection: ConnectionCore, count: int, answers: bytes) -> None: ...
 def with_code(answers: bytes, code: int) -> bytes: ...
 def peer_host(peer: Any) -> bytes: ...

@@ -119,8 +119,9 @@ class BrokerMetrics:
         names = "request_code", "response_code", "is_long_polling", "protocol_type", "result"
         latency = Measure("rocketmq_rpc_latency", "histogram", "ms", "Time from a request to its answer", names)
         together: dict[tuple[int, int, bool], tuple[list[int], float]] = {}
-        for server in (self._broker.server, self._broker.vip_server):
-            for (request, answer, is_late), (counts, total) in server.times.read().items():
+        broker = self._broker
+        for times in (broker.server.times, broker.vip_server.times, broker.path.times):
+            for (request, answer, is_late), (counts, total) in times.read().items():
                 key = request, answer, is_late and request in _PULLS
                 before, before_total = together.get(key, ([0] * len(counts), 0.0))
                 together[key] = [a + b for a, b in zip(before, counts, strict=True)], before_total + total

@@ -5,9 +5,10 @@ Source: RocketMQ RemotingMetricsManager, rocketmq_rpc_latency.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from rocketc.remoting._answer_times import BOUNDS, AnswerTimes
 
-BOUNDS = (0.001, 0.003, 0.005, 0.007, 0.01, 0.1, 1.0, 2.0, 3.0)  # seconds, RocketMQ's
+__all__ = ["BOUNDS", "UNKNOWN", "RpcTimes"]
+
 UNKNOWN = -1  # all request codes that the table of requests lacks: a peer chooses them
 
 Key = tuple[int, int, bool]
@@ -16,8 +17,6 @@ Key = tuple[int, int, bool]
 class RpcTimes:
     """Counts requests by their time, from the whole frame to the answer.
 
-    The requests that a FastPath takes are not in it: a clock costs more there than its share of a request.
-
     >>> times = RpcTimes()
     >>> times.add(11, 0, 0.004, False)
     >>> times.read()
@@ -25,24 +24,29 @@ class RpcTimes:
     """
 
     def __init__(self) -> None:
-        self._counts: dict[Key, list[int]] = {}
-        self._sums: dict[Key, float] = {}
+        self._times: dict[Key, AnswerTimes] = {}
 
-    def add(self, request: int, answer: int, seconds: float, is_late: bool) -> None:
-        """Count a request.
+    def of(self, request: int, answer: int, is_late: bool) -> AnswerTimes:
+        """Return the times of one kind of requests, for code that adds to them often; see add().
 
-        is_late  the processor answered it later: for example a held pull
+        >>> RpcTimes().of(310, 0, False).add(0.004, 12)
         """
         key = request, answer, is_late
-        counts = self._counts.get(key)
-        if counts is None:
-            counts = self._counts[key] = [0] * (len(BOUNDS) + 1)
-            self._sums[key] = 0.0
-        counts[bisect_left(BOUNDS, seconds)] += 1
-        self._sums[key] += seconds
+        times = self._times.get(key)
+        if times is None:
+            times = self._times[key] = AnswerTimes()
+        return times
+
+    def add(self, request: int, answer: int, seconds: float, is_late: bool, count: int = 1) -> None:
+        """Count requests.
+
+        is_late  the processor answered later: for example a held pull
+        """
+        self.of(request, answer, is_late).add(seconds, count)
 
     def read(self) -> dict[Key, tuple[list[int], float]]:
         """Return a copy, by (request code, code of the answer, is_late): requests up to each bound and above, and their
-        time in all, in seconds.
+        time in all, in seconds. Kinds without a request are left out.
         """
-        return {key: (list(counts), self._sums[key]) for key, counts in self._counts.items()}
+        found = {key: times.read() for key, times in self._times.items()}
+        return {key: read for key, read in found.items() if any(read[0])}

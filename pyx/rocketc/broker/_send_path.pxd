@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.format._text_table cimport TextTable
 from rocketc.log._prepared_record cimport PreparedRecord
+from rocketc.remoting._answer_times cimport AnswerTimes
 from rocketc.remoting._connection cimport ConnectionCore, FastPath
 from rocketc.remoting._frames cimport Frame
 from rocketc.remoting._headers cimport Header, Text
@@ -18,6 +19,7 @@ ctypedef struct Sending:
     int32_t key_size
     int32_t opaque
     bint is_oneway
+    bint is_short               # SEND_MESSAGE_V2: the field names have one letter
 
 
 cdef class SendPath(FastPath):
@@ -42,10 +44,15 @@ cdef class SendPath(FastPath):
         size_t _used
         uint8_t* _answers       # room for the answers of SENDS_MAX sends
         size_t _answers_room
+        object _time            # loop.time, after the first send
+        AnswerTimes _short_times    # of the stored sends with short field names, and of the others
+        AnswerTimes _long_times
     cdef public bint enabled
     cdef readonly:
         int64_t sent            # messages stored by this path
         int64_t refused
+        object times            # RpcTimes of these sends
+    cdef double _seconds(self, ConnectionCore connection) except -1
     cdef bint _parse(self, ConnectionCore connection, const Frame* frame, Header* h) except -1
     cdef int64_t _rewrite(self, const Text* text, Sending* send) noexcept
     cdef size_t _write_answer(self, uint8_t* dst, const PreparedRecord* r, const Sending* send) noexcept

@@ -28,8 +28,11 @@ from rocketc.remoting._frames cimport FORM_JSON, Frame
 from rocketc.remoting._headers cimport Header, Text, number_of, parse_json, parse_rocketmq, unescape
 from rocketc.store._puts cimport Putting
 
+import asyncio
+
 from rocketc.errors import RocketcError
 from rocketc.remoting.command import Command, Flag
+from rocketc.remoting.rpc_times import RpcTimes
 from rocketc.status import PutStatus
 
 cdef enum:
@@ -217,6 +220,9 @@ cdef class SendPath(FastPath):
         before, after = others[3].split(b'"opaque":0')
         self._after_opaque = after
         self._fields["\0"] = before + b'"opaque":'
+        self.times = RpcTimes()
+        self._short_times = self.times.of(SEND_MESSAGE_V2, 0, False)
+        self._long_times = self.times.of(SEND_MESSAGE, 0, False)
         self.enabled = True
 
     def set_topic(self, str name not None, int queues):
@@ -310,6 +316,7 @@ cdef class SendPath(FastPath):
             r.args.sys_flag |= RC_FLAG_STORE_HOST_V6
         send.opaque = h.opaque
         send.is_oneway = h.flag & FLAG_ONEWAY != 0
+        send.is_short = short_names
         self._used += <size_t>size
         self._count += 1
         return True
@@ -363,7 +370,8 @@ cdef class SendPath(FastPath):
 
     cdef int finish(self, ConnectionCore connection) except -1:
         """Append the sends that are taken, and answer them."""
-        cdef int n = self._count, i, rc, asked = 0
+        cdef int n = self._count, i, rc, asked = 0, shorts = 0, longs = 0
+        cdef double seconds
         cdef size_t size = 0
         cdef int64_t end = -1
         cdef list others = []
@@ -376,18 +384,22 @@ cdef class SendPath(FastPath):
             self._store.append(self._records, n, 0)
         except Exception as failure:
             error = failure
+        seconds = self._seconds(connection)
         for i in range(n):
             rc = self._records[i].status
             if rc == RC_OK:
                 self.sent += 1
                 end = max(end, self._records[i].end)
+                shorts += self._sends[i].is_short
+                longs += not self._sends[i].is_short
                 if not self._sends[i].is_oneway:
                     asked += 1
                     size += self._write_answer(self._answers + size, &self._records[i], &self._sends[i])
                 continue
             self.refused += 1
+            code, remark = self._failed(error) if error is not None else self._refusal(put_status(rc))
+            self.times.add(SEND_MESSAGE_V2 if self._sends[i].is_short else SEND_MESSAGE, code, seconds, False)
             if not self._sends[i].is_oneway:
-                code, remark = self._failed(error) if error is not None else self._refusal(put_status(rc))
                 fields = {name: value for name, value in self._fields.items() if name != "\0"}
                 others.append(Command(code, fields, b"", self._sends[i].opaque, Flag.ANSWER, remark).encode())
         if asked > 0:
@@ -396,10 +408,22 @@ cdef class SendPath(FastPath):
                 connection.write(answers)
             else:
                 connection.begin(asked)
-                self._waits.add(end, FlushedAnswers(connection, asked, answers))
+                began = connection.last_active
+                self._waits.add(end, FlushedAnswers(connection, asked, answers, self, shorts, longs, began))
+                shorts = longs = 0
+        if shorts > 0:
+            self._short_times.add(seconds, shorts)
+        if longs > 0:
+            self._long_times.add(seconds, longs)
         for answer in others:
             connection.write(answer)
         return 0
+
+    cdef double _seconds(self, ConnectionCore connection) except -1:
+        """Return the time since the last bytes of a connection arrived: one look at the clock for all its sends."""
+        if self._time is None:
+            self._time = asyncio.get_running_loop().time
+        return <double>self._time() - connection.last_active
 
     cdef size_t _write_answer(self, uint8_t* dst, const PreparedRecord* r, const Sending* send) noexcept:
         """Write the frame that answers a stored send; return its bytes."""
@@ -556,17 +580,33 @@ class FlushedAnswers:
     """Answers of a fast path that wait for a flush.
 
     connection, count, answers  where they go, of how many requests, and the frames
+    path, shorts, longs, began  see count_flushed()
     """
 
-    __slots__ = ("_answers", "_connection", "_count")
+    __slots__ = ("_answers", "_began", "_connection", "_count", "_longs", "_path", "_shorts")
 
-    def __init__(self, connection, count, answers):
+    def __init__(self, connection, count, answers, path, shorts, longs, began):
         self._connection, self._count, self._answers = connection, count, answers
+        self._path, self._shorts, self._longs, self._began = path, shorts, longs, began
 
     def __call__(self, code):
         """Send the answers; another code than 0 replaces theirs."""
         answers = self._answers if code == 0 else with_code(self._answers, code)
         answer_later(self._connection, self._count, answers)
+        count_flushed(self._path, self._shorts, self._longs, self._began, code)
+
+
+def count_flushed(SendPath path not None, Py_ssize_t shorts, Py_ssize_t longs, double began, int code):
+    """Count sends that were answered after a flush.
+
+    shorts, longs  how many have short field names, and how many others
+    began          loop.time() when they arrived
+    """
+    cdef double seconds = <double>path._time() - began
+    if shorts > 0:
+        path.times.add(SEND_MESSAGE_V2, code, seconds, False, shorts)
+    if longs > 0:
+        path.times.add(SEND_MESSAGE, code, seconds, False, longs)
 
 
 def answer_later(ConnectionCore connection not None, Py_ssize_t count, bytes answers not None):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 import threading
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -117,6 +118,47 @@ def test_a_oneway_send_is_stored_and_not_answered(play):
         assert [m.body for m in stored(stage)] == [b"oneway"] and client.channel.late_answers == 0
 
     play(main)
+
+
+def counts(stage):
+    """The number of requests by (request code, code of the answer), of the compiled path and of the server."""
+    found = Counter()
+    for times in (stage.broker.path.times, stage.broker.server.times):
+        for (request, answer, _), (buckets, _) in times.read().items():
+            found[request, answer] += sum(buckets)
+    return found
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_all_sends_are_counted(play, flush):
+    async def main(stage, client):
+        before = counts(stage)
+        for n in range(3):
+            await client.send(code=10 if n == 2 else 310)
+        values = {"producerGroup": "shop", "topic": "orders", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4}
+        values |= {"queueId": 0, "sysFlag": 0, "bornTimestamp": 1, "flag": 0, "properties": "UNIQ_KEY\1K\2"}
+        await client.channel.send(310, values, asyncio.get_running_loop().time() + 3, b"oneway")
+        await asyncio.gather(*(client.send() for _ in range(20)))
+        await asyncio.sleep(1)
+        assert counts(stage) - before == {(310, 0): 23, (10, 0): 1}
+
+    play(main, store={"flush": flush}, delay=(0.0, 0.0))
+
+
+def test_the_time_of_a_compiled_send_that_waits_for_a_flush(tmp_path):
+    async def main():
+        async with scene(tmp_path, store={"flush": "sync"}) as stage:
+            client = stage.client()
+            await client.send()  # creates the topic
+            for task in list(stage.broker._services._tasks):
+                if task.get_name() == "store":
+                    task.cancel()  # it would flush
+            assert (await client.send()).code == Code.FLUSH_DISK_TIMEOUT
+            [(key, (buckets, seconds))] = stage.broker.path.times.read().items()
+            assert key == (310, Code.FLUSH_DISK_TIMEOUT, False)
+            assert sum(buckets) == 1 and seconds == pytest.approx(stage.store.config.sync_flush_timeout / 1000)
+
+    virtual.run(main())
 
 
 def test_a_missing_unique_key_is_made(play):
@@ -544,6 +586,7 @@ def test_a_full_disk_is_an_answer(play):
         assert answer.code == Code.SERVICE_NOT_AVAILABLE and "full" in answer.remark
         stage.store._set_full(False)
         assert (await client.send()).code == 0
+        assert counts(stage)[310, Code.SERVICE_NOT_AVAILABLE] == 1
 
     play(main)
 
