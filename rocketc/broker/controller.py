@@ -280,6 +280,7 @@ class BrokerController:
         if self._changes is not None:
             self._changes.close()
         self.name_servers.close()
+        self.topics.close()
         await self.tables.close()
         for table in (self.offsets, self.topics.table, self.groups.table):
             await self._in_thread(table.persist)

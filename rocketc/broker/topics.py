@@ -5,6 +5,9 @@ Source: RocketMQ TopicConfigManager, TopicValidator.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
@@ -61,7 +64,9 @@ class KeepingStore(Protocol):
 
 
 class TopicManager:
-    """The table of topics of a store, with a broker's rules.
+    """The table of topics of a store, with a broker's rules. Create it on the thread of the event loop.
+
+    Topics that a put or create_topic() of a program adds to the table are treated as those of a send.
 
     changed  called with each topic that is created or changed, for the name servers
     writer   writes the table
@@ -85,6 +90,8 @@ class TopicManager:
         self.table.persist()
         self._changed, self._written = changed, written
         self._unwritten: dict[str, TopicConfig] = {}  # by name; the newest
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self.table.on_change = self._notice
 
     def _from_the_start(self) -> list[TopicConfig]:
         config = self._config
@@ -163,6 +170,26 @@ class TopicManager:
     def is_written(self, name: str) -> bool:
         """Whether a topic is there, and on the disk: only then it survives a kill."""
         return name in self.table and name not in self._unwritten
+
+    def close(self) -> None:
+        """End the watch over the table."""
+        self.table.on_change = lambda topic: None
+
+    def _notice(self, topic: TopicConfig) -> None:
+        """Note a change of the table, on any thread."""
+        if threading.get_ident() == self._thread:
+            self._loop.call_soon(self._noticed, topic)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._noticed, topic)
+
+    def _noticed(self, topic: TopicConfig) -> None:
+        """Treat a topic that a program has created or changed as one of a send."""
+        name = topic.topic_name
+        if self.table.get(name) is topic and self._unwritten.get(name) is not topic:
+            self._unwritten[name] = topic
+            self._changed(topic)
+            self._writer.save(self.table, lambda: self._on_disk(topic))
 
     def _created(self, topic: TopicConfig) -> TopicConfig:
         self._unwritten[topic.topic_name] = topic

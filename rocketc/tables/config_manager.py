@@ -177,7 +177,10 @@ class ConfigEntry:
 
 
 class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
-    """A table of settings by name. As a Mapping it is the table in memory."""
+    """A table of settings by name. As a Mapping it is the table in memory.
+
+    on_change  called with each entry that is added or changed, on the thread that does it; it must not wait
+    """
 
     _KEY = ""  # key of the table in the file
     _NAME = ""  # key of the name in an entry
@@ -187,6 +190,7 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
     def __init__(self, path: str | os.PathLike[str], *, clock: Clock = now_ms) -> None:
         super().__init__(path, clock=clock)
         self._entries: dict[str, C] = {}
+        self.on_change: Callable[[C], object] = lambda entry: None
         self._raw: dict[str, dict[str, Any]] = {}  # including fields that newer releases have added
         for name, found in self._part(self._KEY).items():
             try:
@@ -221,7 +225,8 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
             self._entries[name] = entry
             self._next_version()
             self._changed = True
-            return True
+        self.on_change(entry)
+        return True
 
     def delete(self, names: str | Iterable[str]) -> list[str]:
         """Remove entries, in memory and on the disk. Returns the names that existed.

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -117,6 +118,14 @@ def test_it_serves_and_leaves_nothing(folder, process):
             f"<rocketc.Broker {broker.address}, name server {broker.name_server}, store {broker.path}>"
         )
     assert repr(broker) == "<rocketc.Broker, closed>"
+
+
+def test_clients_find_a_topic_of_a_put():
+    with rocketc.Broker() as broker:
+        broker.store.put("put", b"hello")
+        until = time.monotonic() + 10  # not 30 s, when the broker registers again
+        while not has_route(broker, "put"):
+            assert time.monotonic() < until
 
 
 @BOTH

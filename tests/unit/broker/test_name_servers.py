@@ -80,6 +80,37 @@ def test_a_new_topic_is_known_at_once_and_the_others_stay(tmp_path):
     play(tmp_path, main)
 
 
+def test_a_topic_of_a_put_is_known_at_once(tmp_path):
+    async def main(stage, net):
+        stage.store.put("put", b"by a program")
+        stage.store.create_topic("made", queues=3)
+        await asyncio.sleep(0)
+        assert not stage.broker.topics.is_written("put")  # a send is not answered before it is on the disk
+        await asyncio.sleep(0.5)
+        for address in net.addresses:
+            assert net.route(address, "put") and net.route(address, "made").queues[0].write_queue_nums == 3
+        assert stage.broker.topics.is_written("put")
+        stage.store.create_topic("made", queues=5)
+        await asyncio.sleep(0.5)
+        assert all(net.route(address, "made").queues[0].write_queue_nums == 5 for address in net.addresses)
+        before = stage.broker.path.sent
+        assert (await stage.client().send(topic="put")).code == 0
+        assert stage.broker.path.sent == before + 1  # the compiled path takes it
+
+    play(tmp_path, main)
+
+
+def test_a_broker_that_ended_does_not_follow_its_table(tmp_path):
+    async def main():
+        async with scene(tmp_path) as stage:
+            table = stage.broker.topics.table
+        table.auto_create("late")
+        await asyncio.sleep(0)
+        assert not stage.broker.topics._unwritten
+
+    virtual.run(main())
+
+
 def test_a_name_server_that_was_down_gets_all_topics(tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="rocketc.broker")
 
