@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypedDict
 
-from rocketc._arguments import whole_number
+from rocketc._arguments import shown, whole_number
 
 Flush = Literal["async", "sync"]
 Lock = Literal["reentrant", "spin", "adaptive"]
@@ -46,6 +46,32 @@ def size_of(what: str, value: Size, least: int = 0) -> int:
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from None
     return whole_number(what, value, least, (1 << 63) - 1)
+
+
+INT32_MOST = (1 << 31) - 1
+
+
+def check_setting(said: str, value: object, default: object, least: int = 0, most: int = INT32_MOST) -> None:
+    """Check a setting by the type of its default: true or false, a whole number, text; or text and None.
+
+    said         name of the setting, for the message
+    least, most  of a number
+    A default of another type allows all values. Raises ValueError with the name, the value and what is allowed.
+
+    >>> check_setting("listenPort", 70_000, 10_911, most=65_535)
+    Traceback (most recent call last):
+    ValueError: listenPort is 70000; allowed are 0 to 65535
+    """
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise ValueError(f"{said} is {value!r}; allowed are True and False")
+    elif isinstance(default, int):
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"{said} is {shown(value)}; allowed are {least} to {most}")
+    elif isinstance(value, str) or (value is None and default is None):
+        return
+    elif isinstance(default, str) or default is None:
+        raise ValueError(f"{said} is {value!r}; it must be text")
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

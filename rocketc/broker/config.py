@@ -9,8 +9,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketc.config import StoreConfig, properties, store_fields, typed_property
+from rocketc.config_fields import INT32_MOST, check_setting
 
 MOST_PORT = 65535
+_LONG_MOST = (1 << 63) - 1
+
+# Of numbers that are not from 0 to 2147483647.
+_LEAST = dict.fromkeys(
+    (
+        "flush_consumer_offset_interval",
+        "register_name_server_period",
+        "register_broker_timeout_mills",
+        "default_query_max_num",
+        "max_msgs_num_batch",
+    ),
+    1,
+) | {"broker_id": -1, "start_accept_send_request_time_stamp": -_LONG_MOST}
+_MOST = {
+    "broker_id": _LONG_MOST,
+    "listen_port": MOST_PORT,
+    "metrics_prom_exporter_port": MOST_PORT,
+    "start_accept_send_request_time_stamp": _LONG_MOST,
+}
 
 
 @dataclass(frozen=True)
@@ -74,9 +94,8 @@ class BrokerConfig:
     metrics_prom_exporter_host: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("listen_port", "metrics_prom_exporter_port"):
-            if not 0 <= getattr(self, name) <= MOST_PORT:
-                raise ValueError(f"{_camel(name)} is {getattr(self, name)}; allowed are 0 to {MOST_PORT}")
+        for name in _DEFAULTS:
+            check_field(name, getattr(self, name), said=_camel(name))
         if 0 < self.listen_port < 3:
             raise ValueError(f"listenPort is {self.listen_port}; the VIP port is two less, so 3 is the smallest one")
 
@@ -91,6 +110,16 @@ class BrokerConfig:
 
 
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(BrokerConfig)}
+
+
+def check_field(name: str, value: object, said: str) -> None:
+    """Check the value of a field of BrokerConfig. Raises ValueError, which names the field as `said`.
+
+    >>> check_field("broker_name", 5, said="brokerName")
+    Traceback (most recent call last):
+    ValueError: brokerName is 5; it must be text
+    """
+    check_setting(said, value, _DEFAULTS[name], _LEAST.get(name, 0), _MOST.get(name, INT32_MOST))
 
 
 def _camel(name: str) -> str:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rocketc.broker.config import BrokerConfig
+from rocketc.broker.config import BrokerConfig, check_field
 from rocketc.config import StoreConfig, refuse_unknown
 from rocketc.config_fields import ConfigFields
 
@@ -82,21 +82,10 @@ def split_fields(
         if name in fields:
             raise TypeError(f"{function}: {name} is not a keyword; use {instead}")
     refuse_unknown(function, fields, (*others, *_DEFAULTS))
-    of_broker = {name: _checked(name, value) for name, value in fields.items() if name in _DEFAULTS}
+    of_broker = {name: value for name, value in fields.items() if name in _DEFAULTS}
+    for name, value in of_broker.items():
+        check_field(name, value, said=name)
     return of_broker, {name: value for name, value in fields.items() if name not in _DEFAULTS}
-
-
-def _checked(name: str, value: Any) -> Any:
-    default = _DEFAULTS[name]
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise ValueError(f"{name} is {value!r}; allowed are True and False")
-    elif isinstance(default, int):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError(f"{name} is {value!r}, which is not a whole number")
-    elif not isinstance(value, str) and (value is not None or default is not None):
-        raise ValueError(f"{name} is {value!r}; it must be text")
-    return value
 
 
 def temporary_config(config: StoreConfig, given: Iterable[str] = ()) -> StoreConfig:

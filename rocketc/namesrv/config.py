@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rocketc.config import properties
-from rocketc.config_fields import did_you_mean
+from rocketc.config_fields import INT32_MOST, check_setting, did_you_mean
 from rocketc.errors import StoreIOError
 
 Value = bool | int | str
@@ -47,12 +47,9 @@ _UNUSED: dict[str, Value] = {
 _ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _INT = range(-(1 << 31), 1 << 31)
-_LEAST = {  # the least value of a number that rocketc uses
-    "listenPort": 0,
-    "scanNotActiveBrokerInterval": 1,
-    "serverChannelMaxIdleTimeSeconds": 1,
-    "waitSecondsForService": 0,
-}
+# Of the numbers that rocketc uses, which are from 0 to 2147483647 otherwise.
+_LEAST = {"scan_not_active_broker_interval": 1, "server_channel_max_idle_time_seconds": 1}
+_MOST = {"listen_port": 65535}
 
 
 @dataclass
@@ -94,6 +91,11 @@ class NamesrvConfig:
     server_channel_max_idle_time_seconds: int = 120
     rocketmq_home: str = ""
     unused: dict[str, Value] = field(default_factory=lambda: dict(_UNUSED))
+
+    def __post_init__(self) -> None:
+        for said, name in _FIELDS.items():
+            default = NamesrvConfig.__dataclass_fields__[name].default
+            check_setting(said, getattr(self, name), default, _LEAST.get(name, 0), _MOST.get(name, INT32_MOST))
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> tuple[NamesrvConfig, list[str]]:
@@ -182,8 +184,9 @@ def _parsed(name: str, old: Value, text: str, strict: bool = True) -> Value:
             raise ValueError(f"{name} is {text[:40]!r}; allowed are true and false")
         return text.lower() == "true"
     if isinstance(old, int):
-        least = _LEAST.get(name, _INT.start)
-        most = 65535 if name == "listenPort" else _INT.stop - 1
+        used = _FIELDS.get(name)
+        least = _INT.start if used is None else _LEAST.get(used, 0)
+        most = _MOST.get(used or "", _INT.stop - 1)
         if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:
             raise ValueError(f"{name} is {text[:40]!r}; allowed are whole numbers from {least} to {most}")
         return int(text)

@@ -35,3 +35,22 @@ def test_a_given_field_is_kept_in_a_temporary_store(name):
     config = StoreConfig()
     assert getattr(temporary_config(config, [name]), name) == getattr(config, name)
     assert getattr(temporary_config(config), name) == TEMPORARY[name]
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"listen_port": 65536}, "listenPort is 65536; allowed are 0 to 65535"),
+        ({"metrics_prom_exporter_port": -1}, "metricsPromExporterPort is -1; allowed are 0 to 65535"),
+        ({"listen_port": 2}, "listenPort is 2; the VIP port is two less, so 3 is the smallest one"),
+        ({"register_name_server_period": 0}, "registerNameServerPeriod is 0; allowed are 1 to 2147483647"),
+        ({"broker_permission": "6"}, "brokerPermission is '6'; allowed are 0 to 2147483647"),
+        ({"trace_on": 1}, "traceOn is 1; allowed are True and False"),
+        ({"broker_ip1": 5}, "brokerIP1 is 5; it must be text"),
+        ({"broker_name": 5}, "brokerName is 5; it must be text"),
+    ],
+)
+def test_wrong_values_name_the_setting(fields, wrong):
+    with pytest.raises(ValueError, match=f"^{wrong}$"):
+        BrokerConfig(**fields)
+    BrokerConfig(broker_ip1=None, start_accept_send_request_time_stamp=-1, broker_id=1 << 40)

@@ -64,6 +64,21 @@ def test_wrong_values(tmp_path, line, allowed):
     assert str(caught.value).startswith(f"{tmp_path / 'namesrv.conf'}: ")
 
 
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"listen_port": 65536}, "listenPort is 65536; allowed are 0 to 65535"),
+        ({"listen_port": True}, "listenPort is True; allowed are 0 to 65535"),
+        ({"scan_not_active_broker_interval": 0}, "scanNotActiveBrokerInterval is 0; allowed are 1 to 2147483647"),
+        ({"order_message_enable": "yes"}, "orderMessageEnable is 'yes'; allowed are True and False"),
+        ({"bind_address": 5}, "bindAddress is 5; it must be text"),
+    ],
+)
+def test_wrong_arguments(fields, wrong):
+    with pytest.raises(ValueError, match=f"^{wrong}$"):
+        NamesrvConfig(**fields)
+
+
 def test_a_file_that_is_missing(tmp_path):
     with pytest.raises(StoreIOError) as caught:
         NamesrvConfig.read(tmp_path / "no.conf")
