@@ -158,17 +158,29 @@ def ours(folder: Path, root: Path | None = None, flush: str = "async", **setting
     return found
 
 
+# RocketMQ's defaults, instead of the small files of tests.
+JAVA_SIZES = {
+    "mappedFileSizeCommitLog": 1 << 30,
+    "mappedFileSizeConsumeQueue": 300_000 * 20,
+    "maxHashSlotNum": 5_000_000,
+    "maxIndexNum": 20_000_000,
+    "mappedFileSizeTimerLog": 100 << 20,
+    "osPageCacheBusyTimeOutMills": 1000,
+}
+
+
 def java(folder: Path, release: str, flush: str = "async") -> Process:
     """Start RocketMQ's name server and broker in one JVM."""
     root = make_store(folder)
     class_path = java_peer.build(release)
     flags = [*JAVA_HEAP, f"-Duser.home={root}", *java_peer.QUIET, *java_peer.NEVER_FULL, *java_peer.OPENS]
-    settings = [f"flushDiskType={flush.upper()}_FLUSH"]
-    command = ["java", *flags, "-cp", class_path, "bench.Cluster", root, *settings]
+    settings = {**JAVA_SIZES, "flushDiskType": f"{flush.upper()}_FLUSH"}
+    words = [f"store.{name}={value}" for name, value in settings.items()]
+    command = ["java", *flags, "-cp", class_path, "JavaCluster", root, *words]
     found = Process(f"Java {release}", command, root / "java.log")
     if not (line := found.popen.stdout.readline()):
         found.fail("does not start")
-    found.ports = json.loads(line)
+    found.ports = {name: int(address.rpartition(":")[2]) for name, address in json.loads(line).items()}
     return found
 
 

@@ -24,6 +24,7 @@ RELEASE = "5.3.3"
 RELEASES = ("4.9.7", "5.3.3")  # the release that writes faster is first
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "java"
+CLUSTER = HERE.parent / "tests" / "interop" / "java" / "JavaCluster.java"  # RocketMQ's name server and broker
 CACHE = HERE.parent / "build" / "bench-java"
 HEAP = "1g"  # as of a broker of medium size
 LOGGING = SOURCES / "src" / "main" / "resources" / "quiet-logback.xml"
@@ -147,7 +148,7 @@ def build(release) -> str:
         shutil.rmtree(jars, ignore_errors=True)
         fresh.rename(jars)
         os.utime(jars)
-    sources = sorted(SOURCES.rglob("*.java"))
+    sources = [*sorted(SOURCES.rglob("*.java")), CLUSTER]
     built = classes / "bench" / "Main.class"
     if not built.exists() or built.stat().st_mtime < max(s.stat().st_mtime for s in sources):
         _run("javac", "--release", "17", "-encoding", "UTF-8", "-cp", f"{jars}/*", "-d", classes, *sources)

@@ -1,11 +1,12 @@
 """One Java process per release for all tests here. They run in one pytest process, which starts few Java processes."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from interop import peer as rocketmq
 
-pytest.register_assert_rewrite("interop.ledger", "interop.our_broker")
+pytest.register_assert_rewrite("interop.ledger", "interop.our_broker", "interop.scenarios")
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +46,20 @@ def peers(start: Callable[[str], rocketmq.Peer]) -> Callable[[str], rocketmq.Pee
 @pytest.fixture(params=rocketmq.RELEASES)
 def peer(request: pytest.FixtureRequest, peers: Callable[[str], rocketmq.Peer]) -> rocketmq.Peer:
     return peers(request.param)
+
+
+@pytest.fixture
+def begin() -> Iterator[Callable[..., Any]]:
+    """begin(kind, *arguments, **settings): a process that ends with the test; skips where RocketMQ is not available."""
+    started: list[Any] = []
+
+    def one(kind: Callable[..., Any], *arguments: object, **settings: object) -> Any:
+        try:
+            started.append(kind(*arguments, **settings))
+        except rocketmq.Unavailable as reason:
+            pytest.skip(str(reason))
+        return started[-1]
+
+    yield one
+    for process in reversed(started):
+        process.close()

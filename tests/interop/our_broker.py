@@ -42,6 +42,8 @@ class OurBroker:
         if self._process.stderr is not None and not self._process.stderr.closed:
             self.errors = self._process.communicate()[1].decode()
 
+    close = kill
+
 
 def wait_for(look: Callable[[], _T], seconds: float = 15.0) -> _T:
     """The first value of look() that is true, or its last one."""

@@ -106,6 +106,13 @@ class Clients(Process):
             answer = self.hear()
             yield answer["scenario"], answer["millis"] / 1000, answer.get("outcome")
 
+    def step(self, broker: Any, topic: str, do: str, **values: object) -> Any:
+        """What these clients do with one topic at the name server of a broker, see java/Steps.java."""
+        self.tell(do=do, nameServer=broker.name_server, topic=topic, **values)
+        answer = self.hear()
+        assert not (isinstance(answer, dict) and "failed" in answer), answer
+        return answer
+
 
 class JavaCluster(Process):
     """RocketMQ's own name server and broker; java/JavaCluster.java lists the settings."""

@@ -8,26 +8,9 @@ import pytest
 from interop import scenarios
 from interop.asking import Asking
 from interop.our_broker import OurBroker, wait_for
-from interop.peer import RELEASES, Unavailable
+from interop.peer import RELEASES
 
 from rocketc.tables.fastjson import parse
-
-
-@pytest.fixture
-def begin(tmp_path):
-    """begin(kind, *arguments, **settings): a process that ends with the test; skips where RocketMQ is not available."""
-    started = []
-
-    def one(kind, *arguments, **settings):
-        try:
-            started.append(kind(*arguments, **settings))
-        except Unavailable as reason:
-            pytest.skip(str(reason))
-        return started[-1]
-
-    yield one
-    for process in reversed(started):
-        process.kill() if isinstance(process, OurBroker) else process.close()
 
 
 class Names:
@@ -75,14 +58,6 @@ def send_one(address, topic, queues):
     assert code == 0
 
 
-def step(clients, broker, do, **values):
-    """What clients do with one topic, see java/Steps.java."""
-    clients.tell(do=do, nameServer=broker.name_server, topic="both", **values)
-    answer = clients.hear()
-    assert not (isinstance(answer, dict) and "failed" in answer), answer
-    return answer
-
-
 PAIRS = [
     pytest.param(server, client, marks=[] if server == client == "5.3.3" else [pytest.mark.long])
     for server in RELEASES
@@ -107,11 +82,11 @@ def test_two_masters_of_one_cluster(begin, names, tmp_path, release, client):
     ours = start()
     assert server.route("TBW102") == {"java-a": 8, "ours-b": 8}
     bodies = [f"m{n:02}" for n in range(40)]
-    sent = step(clients, theirs, "send", bodies=bodies)
+    sent = clients.step(theirs, "both", "send", bodies=bodies)
     spread = Counter(broker for _, status, broker, _ in sent if status == "SEND_OK")
     assert set(spread) == {"java-a", "ours-b"} and spread.total() == 40 and min(spread.values()) >= 10
     assert wait_for(lambda: len(server.route("both")) == 2) and server.route("both") == {"java-a": 4, "ours-b": 4}
-    assert sorted(step(clients, theirs, "consume", group="all", count=40, millis=100)) == bodies
+    assert sorted(clients.step(theirs, "both", "consume", group="all", count=40, millis=100)) == bodies
     # A topic that begins at our broker is known at once, not with the registration of every 30 s.
     send_one(ours.address, "at-once", 3)
     assert wait_for(lambda: server.route("at-once"), 2) == {"ours-b": 3}
@@ -119,11 +94,11 @@ def test_two_masters_of_one_cluster(begin, names, tmp_path, release, client):
     assert wait_for(lambda: server.brokers() == {"java-a": {0: theirs.broker}}, 1)
     assert (server.route("at-once"), server.route("both")) == ({}, {"java-a": 4})
     late = [f"late{n}" for n in range(6)]
-    assert {broker for _, _, broker, _ in step(clients, theirs, "send", bodies=late)} == {"java-a"}
+    assert {broker for _, _, broker, _ in clients.step(theirs, "both", "send", bodies=late)} == {"java-a"}
     ours = start()  # of the same store
     assert server.route("at-once") == {"ours-b": 3}
     assert (
-        sorted(step(clients, theirs, "consume", group="all", count=6, millis=300)) == late
+        sorted(clients.step(theirs, "both", "consume", group="all", count=6, millis=300)) == late
     )  # the first 40 are not sent again
     ours.kill()
     assert wait_for(lambda: server.brokers() == {"java-a": {0: theirs.broker}}, 5)
@@ -153,9 +128,9 @@ def test_clients_over_ipv6(begin, tmp_path, client):
     clients = begin(scenarios.Clients, client, tmp_path / "clients")
     ours = begin(OurBroker, tmp_path / "ours", "--port", 0, bind_address="::1")
     assert ours.address.startswith("[::1]:") and ours.name_server.startswith("[::1]:")
-    sent = step(clients, ours, "send", bodies=["one", "two"])
+    sent = clients.step(ours, "both", "send", bodies=["one", "two"])
     assert [(body, status, len(id)) for body, status, _, id in sent] == [("one", "SEND_OK", 56), ("two", "SEND_OK", 56)]
-    assert step(clients, ours, "look", key="k-one", id=sent[0][3]) == {"key": ["one"], "id": "one"}
+    assert clients.step(ours, "both", "look", key="k-one", id=sent[0][3]) == {"key": ["one"], "id": "one"}
     chosen = ["send_sync", "push_concurrent", "query_offset_id", "lite_subscribe"]
     for name, _, outcome in clients.run(chosen, ours.name_server):
         plain = json.loads(json.dumps(outcome).replace('"sysFlag": 48', '"sysFlag": 0'))  # both hosts are of IPv6

@@ -9,7 +9,7 @@ import pytest
 from interop import scenarios
 from interop.asking import Asking
 from interop.our_broker import OurBroker, wait_for
-from interop.peer import RELEASES, Unavailable
+from interop.peer import RELEASES
 from support import stores
 
 import rocketc
@@ -92,23 +92,6 @@ class Home:
 
     def table(self, name):
         return parse((self.store / "config" / name).read_bytes())
-
-
-@pytest.fixture
-def begin(tmp_path):
-    """begin(kind, *arguments, **settings): a process that ends with the test; skips where RocketMQ is not available."""
-    started = []
-
-    def one(kind, *arguments, **settings):
-        try:
-            started.append(kind(*arguments, **settings))
-        except Unavailable as reason:
-            pytest.skip(str(reason))
-        return started[-1]
-
-    yield one
-    for process in reversed(started):
-        process.kill() if isinstance(process, OurBroker) else process.close()
 
 
 @pytest.fixture
@@ -211,13 +194,6 @@ def numbers(begin, end):
     return [f"n{n:03}" for n in range(begin, end)]
 
 
-def step(clients, broker, do, **values):
-    clients.tell(do=do, nameServer=broker.name_server, topic="moved", **values)
-    answer = clients.hear()
-    assert not (isinstance(answer, dict) and "failed" in answer), answer
-    return answer
-
-
 def change_tables(broker, release):
     """Topics and groups with settings of their own, made by RocketMQ's broker."""
     asking = Asking(broker.address)
@@ -263,9 +239,9 @@ def test_to_our_broker_and_back(begin, home, tmp_path, release, is_killed):
     theirs = home.theirs(release)
     change_tables(theirs, release)
     play(clients, release, theirs, SOME + MANY)
-    first = step(clients, theirs, "send", bodies=numbers(0, 20))
-    assert sorted(step(clients, theirs, "consume", group="readers", count=20, millis=100)) == numbers(0, 20)
-    step(clients, theirs, "send", bodies=numbers(20, 40))
+    first = clients.step(theirs, "moved", "send", bodies=numbers(0, 20))
+    assert sorted(clients.step(theirs, "moved", "consume", group="readers", count=20, millis=100)) == numbers(0, 20)
+    clients.step(theirs, "moved", "send", bodies=numbers(20, 40))
 
     def written(group):
         """The sum of the offsets of a group in its file."""
@@ -287,21 +263,21 @@ def test_to_our_broker_and_back(begin, home, tmp_path, release, is_killed):
         for topic, group, queue in offsets:
             known = tables["consumerOffset.json"]["offsetTable"][f"{topic}@{group}"][queue]
             assert found["offset", topic, group, queue][1]["offset"] == str(known)
-        came = step(clients, broker, "consume", group="readers", count=end - begin, millis=300)
+        came = clients.step(broker, "moved", "consume", group="readers", count=end - begin, millis=300)
         assert sorted(came) == numbers(begin, end)
-        looked = step(clients, broker, "look", key="k-n007", id=first[7][3])
+        looked = clients.step(broker, "moved", "look", key="k-n007", id=first[7][3])
         assert looked == {"key": ["n007"], "id": "n007"}
         return broker, tables
 
     ours, tables = arrived(theirs, home.ours, begin=20, end=40)
     play(clients, release, ours, SOME)
-    step(clients, ours, "send", bodies=numbers(40, 60))
+    clients.step(ours, "moved", "send", bodies=numbers(40, 60))
     theirs, later = arrived(ours, lambda: home.theirs(release), begin=40, end=60)
     for name, key in (("topics.json", "topicConfigTable"), ("subscriptionGroup.json", "subscriptionGroupTable")):
         for entry, fields in tables[name][key].items():
             kept = later[name][key][entry]
             assert {field: kept[field] for field in fields} == fields, entry
-    step(clients, theirs, "send", bodies=numbers(60, 80))
+    clients.step(theirs, "moved", "send", bodies=numbers(60, 80))
     arrived(theirs, home.ours, begin=60, end=80)
 
 

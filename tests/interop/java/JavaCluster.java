@@ -108,12 +108,12 @@ public final class JavaCluster {
 
     /** Registers until the name server knows the topics: the first call of 5.x finds no connection to it. */
     private static void register(BrokerController broker, NamesrvController names) throws Exception {
-        for (int i = 0; i < 100; i++) {
+        for (int i = 0; i < 200; i++) {
             broker.registerBrokerAll(true, false, true);
-            if (names == null ? i == 10 : names.getRouteInfoManager().pickupTopicRouteData("TBW102") != null) {
+            if (names == null ? i == 20 : names.getRouteInfoManager().pickupTopicRouteData("TBW102") != null) {
                 return;
             }
-            Thread.sleep(100);
+            Thread.sleep(50);
         }
     }
 
