@@ -102,6 +102,7 @@ class ConsumerManager:
     may_notify     whether the consumers of a group are notified at all (notifyConsumerIdsChangedEnable)
     is_real_time   realTimeNotifyConsumerChange; False: notices wait for send_notices(), which is due every 15 s
     idle_ms        a channel without a heartbeat for longer is removed by expire(), which is due every 10 s
+    Its `generation` is greater after each change of a group's message model or subscriptions, and after its end.
 
     >>> consumers = ConsumerManager(lambda connection, group: print(connection, group))
     >>> consumers.register("connection", ClientChannel("c", "JAVA", 479, 0), ConsumerData("audit")).ids_changed
@@ -123,6 +124,7 @@ class ConsumerManager:
         self._may_notify = may_notify
         self._is_real_time = is_real_time
         self._idle_ms = idle_ms
+        self.generation = 0
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Hashable, list[str]] = {}  # by connection; mostly one, in a list for its size
         self._waiting: dict[str, None] = {}  # groups whose notices wait for send_notices()
@@ -184,6 +186,7 @@ class ConsumerManager:
         if group is None:
             group = ConsumerGroup(name, data.consume_type, data.message_model)
             self._groups[name] = group
+        before = group.message_model, group.subscriptions
         group.consume_type, group.message_model = data.consume_type, data.message_model
         group.consume_from_where = data.consume_from_where
         wants_full = fingerprint != 0 and group.fingerprint not in (0, fingerprint)
@@ -195,6 +198,8 @@ class ConsumerManager:
         if name not in names:
             names.append(name)
         sub_changed = not is_light and group._subscribe(data.subscriptions)
+        if is_new or before != (group.message_model, group.subscriptions):
+            self.generation += 1
         if ids_changed or sub_changed:
             self._changed(group)
         return Registered(ids_changed, sub_changed, wants_full)
@@ -213,6 +218,7 @@ class ConsumerManager:
             self._changed(found)
         else:
             del self._groups[group]
+            self.generation += 1
             self._waiting.pop(group, None)
         return True
 

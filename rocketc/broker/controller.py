@@ -100,11 +100,13 @@ class BrokerController:
         )
         self.producers = ProducerManager()
         self.locks = RebalanceLockManager()
-        self.pulls = PullProcessor(store, self.topics, self.groups.find, self.consumers, self.offsets, config)
+        self.pulls = PullProcessor(
+            store, self.topics, self.groups, self.consumers, self.offsets, config, self.path
+        )
         accept_at = config.start_accept_send_request_time_stamp
         self.runtime = RuntimeInfo(store, self.pulls, clock, accept_at=accept_at)
         processors = self._processors(chance)
-        self.server = Server(processors, on_lost=self._lost, fast=self.path)
+        self.server = Server(processors, on_lost=self._lost, fast=self.pulls.path)
         without_pulls = [one for one in processors if one is not self.pulls]
         self.vip_server = Server(without_pulls, on_lost=self._lost, fast=self.path)
         for topic in dict(self.topics.table).values():

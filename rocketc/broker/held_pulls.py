@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from rocketc.broker.subscriptions import Subscription
+from rocketc.broker._pull_path import CheckedPull
 from rocketc.derived.queue_change import QueueChange
 from rocketc.remoting.server import Call
 
@@ -23,13 +23,14 @@ class HeldPull:
     """A pull without messages yet.
 
     offset    queue offset that it wants
+    checked   what its checks found
     deadline  loop.time() when it is answered in any case
     """
 
     call: Call
     key: Key
     offset: int
-    subscription: Subscription
+    checked: CheckedPull
     deadline: float
 
 
@@ -91,7 +92,7 @@ class HeldPulls:
                 continue
             codes = change.tags_codes
             for pull in list(of_queue):
-                if change.max_offset > pull.offset and (codes is None or any(map(pull.subscription.matches, codes))):
+                if change.max_offset > pull.offset and (codes is None or any(map(pull.checked.subscription.matches, codes))):
                     self.remove(pull)
                     self._wake(pull)
 

@@ -33,7 +33,7 @@ class ConsumerOffsetManager:
     def __init__(self, table: ConsumerOffsets) -> None:
         self.table = table
         self._pulled: dict[_Key, int] = {}
-        self._resets: dict[_Key, int] = {}
+        self.resets: dict[_Key, int] = {}  # they wait for a pull; to look at
         self._lock = threading.Lock()
         self._pauses = 0
         self._held: dict[_Key, int] = {}  # commits while offsets must not move
@@ -55,7 +55,7 @@ class ConsumerOffsetManager:
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the next offset: of a reset that waits, or else the committed one; -1 if there is none."""
         with self._lock:
-            reset = self._resets.get((topic, group, queue_id))
+            reset = self.resets.get((topic, group, queue_id))
             return self._committed(topic, group, queue_id) if reset is None else reset
 
     def _committed(self, topic: str, group: str, queue_id: int) -> int:
@@ -92,18 +92,18 @@ class ConsumerOffsetManager:
         """
         self.commit(group, topic, queue_id, offset)
         with self._lock:
-            self._resets[topic, group, queue_id] = offset
+            self.resets[topic, group, queue_id] = offset
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset waits for the next pull of a queue."""
-        return (topic, group, queue_id) in self._resets
+        return (topic, group, queue_id) in self.resets
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset of the reset that waits for a pull of this queue, once; None if there is none."""
-        if not self._resets:
+        if not self.resets:
             return None
         with self._lock:
-            return self._resets.pop((topic, group, queue_id), None)
+            return self.resets.pop((topic, group, queue_id), None)
 
     # removal
 
@@ -117,7 +117,7 @@ class ConsumerOffsetManager:
 
     def _clean(self, *, topic: str | None = None, group: str | None = None) -> int:
         with self._lock:
-            for table in (self._pulled, self._resets, self._held):
+            for table in (self._pulled, self.resets, self._held):
                 for key in [key for key in table if key[0] == topic or key[1] == group]:
                     del table[key]
             return self.table.forget(topic=topic, group=group)
@@ -149,7 +149,7 @@ class ConsumerOffsetManager:
         self.table.drop(deleted)
         with self._lock:
             self._dropped.append(deleted)
-            for table in (self._pulled, self._resets):
+            for table in (self._pulled, self.resets):
                 for key in [key for key in table if key[0] in deleted or (key[0], key[2]) in deleted]:
                     del table[key]
 

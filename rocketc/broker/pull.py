@@ -10,10 +10,13 @@ import contextlib
 import enum
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
+from rocketc.broker._pull_path import CheckedPull, PullPath
+from rocketc.broker._send_path import SendPath
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.consumers import ConsumerManager
+from rocketc.broker.groups import GroupManager
 from rocketc.broker.heartbeat import MessageModel
 from rocketc.broker.held_pulls import SWEEP_SECONDS, HeldPull, HeldPulls
 from rocketc.broker.offsets import ConsumerOffsetManager
@@ -24,6 +27,7 @@ from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
 from rocketc.status import GetStatus
 from rocketc.store._raw_records import RawGetResult
+from rocketc.store._store import MessageStore
 from rocketc.tables.groups import SubscriptionGroupConfig
 from rocketc.tables.topics import PERM_READ
 
@@ -42,74 +46,83 @@ class PullFlag(enum.IntFlag):
     CLASS_FILTER = 8
 
 
-class ReadableStore(Protocol):
-    """What PullProcessor needs of a store."""
-
-    @property
-    def background(self) -> bool: ...
-    def in_memory(self, topic: str, queue_id: int, offset: int) -> bool: ...
-    def get_raw(self, topic: str, queue_id: int, offset: int, max_count: int, **how: Any) -> RawGetResult: ...
-    def max_offset(self, topic: str, queue_id: int) -> int: ...
-
-
 class PullProcessor:
     """Answers pulls.
 
-    groups  returns the settings of a consumer group, created if the broker may; None: it does not exist
+    sends  gets the frames that are no pulls
+    Its `path` is the compiled way for pulls that find messages; it has the counts of all pulls.
     """
 
     codes = (11, LITE_PULL)
 
     def __init__(
         self,
-        store: ReadableStore,
+        store: MessageStore,
         topics: TopicManager,
-        groups: Callable[[str], SubscriptionGroupConfig | None],
+        groups: GroupManager,
         consumers: ConsumerManager,
         offsets: ConsumerOffsetManager,
         config: BrokerConfig,
+        sends: SendPath,
     ) -> None:
         self._store, self._topics, self._groups = store, topics, groups
         self._consumers, self._offsets, self._config = consumers, offsets, config
         self._loop = asyncio.get_running_loop()
         sweep = SWEEP_SECONDS if config.long_polling_enable else config.short_polling_time_mills / 1000
         self.held = HeldPulls(self._answer_again, store.max_offset, self._loop, sweep)
-        self.pulled = 0  # messages
-        self.found = self.missed = 0  # pulls that were answered with messages, and others
-        self.delivered: dict[tuple[str, str], list[int]] = {}  # by topic and group: messages and bytes
+        self.path = PullPath(sends, store, offsets, (topics.table, groups.table, consumers), self._check_for_path)
+
+    @property
+    def pulled(self) -> int:
+        """Messages that were pulled."""
+        return self.path.pulled
+
+    @property
+    def found(self) -> int:
+        """Pulls that were answered with messages."""
+        return self.path.found
+
+    @property
+    def missed(self) -> int:
+        """Other pulls that were read, each time."""
+        return self.path.missed
+
+    @property
+    def delivered(self) -> dict[tuple[str, str], list[int]]:
+        """Messages and bytes by topic and group."""
+        return self.path.delivered
 
     def process(self, call: Call) -> Answer | None:
         pull = call.values
-        checked = self._check(call)
+        checked = self._check(call.command.code, pull, call.connection.peer)
         if isinstance(checked, Answer):
             return checked
-        group, subscription = checked
         offset = max(pull["queueOffset"], 0)
         if self._store.background and not self._store.in_memory(pull["topic"], pull["queueId"], offset):
-            self._loop.run_in_executor(None, self._read_cold, call, group, subscription)
+            self._loop.run_in_executor(None, self._read_cold, call, checked)
             return None
-        return self._answer(call, group, subscription)
+        return self._answer(call, checked)
 
-    def _answer(self, call: Call, group: SubscriptionGroupConfig, subscription: Subscription) -> Answer | None:
+    def _answer(self, call: Call, checked: CheckedPull) -> Answer | None:
         pull = call.values
-        answer = self._read(pull, group, subscription)
+        answer = self._read(pull, checked)
         self._commit(pull, answer)
         if answer.code != Code.PULL_NOT_FOUND or not pull["sysFlag"] & PullFlag.SUSPEND:
             return answer
-        return self._hold(call, subscription)
+        return self._hold(call, checked)
 
-    def _read_cold(self, call: Call, group: SubscriptionGroupConfig, subscription: Subscription) -> None:
+    def _read_cold(self, call: Call, checked: CheckedPull) -> None:
         """Read the records of a pull from the disk, on a thread; then answer it on the loop."""
         pull = call.values
         with (
             contextlib.suppress(Exception),  # the answer says it
-            self._get(pull, subscription, pull["queueOffset"], pull["maxMsgNums"]) as found,
+            self._get(pull, checked, pull["queueOffset"], pull["maxMsgNums"]) as found,
         ):
             found.touch()
-        self._loop.call_soon_threadsafe(self._answer_cold, call, group, subscription)
+        self._loop.call_soon_threadsafe(self._answer_cold, call, checked)
 
-    def _answer_cold(self, call: Call, group: SubscriptionGroupConfig, subscription: Subscription) -> None:
-        self._answer_later(call, lambda: self._answer(call, group, subscription))
+    def _answer_cold(self, call: Call, checked: CheckedPull) -> None:
+        self._answer_later(call, lambda: self._answer(call, checked))
 
     def _answer_later(self, call: Call, work: Callable[[], Answer | None]) -> None:
         """Answer a pull outside of process(). No error ends the service that calls this."""
@@ -123,29 +136,34 @@ class PullProcessor:
         if answer is not None:
             call.later(answer)
 
-    def _hold(self, call: Call, subscription: Subscription) -> Answer | None:
+    def _hold(self, call: Call, checked: CheckedPull) -> Answer | None:
         pull = call.values
         wait = pull["suspendTimeoutMillis"] / 1000
         if not self._config.long_polling_enable:
             wait = self._config.short_polling_time_mills / 1000
         key, offset = (pull["topic"], pull["queueId"]), pull["queueOffset"]
-        held = HeldPull(call, key, offset, subscription, self._loop.time() + wait)
+        held = HeldPull(call, key, offset, checked, self._loop.time() + wait)
         self.held.add(held)
         call.hold()
         if self._store.max_offset(*key) > offset and self.held.remove(held):  # put since the first look
-            return self._second_answer(call)
+            return self._second_answer(held)
         return None
 
     def _answer_again(self, held: HeldPull) -> None:
-        self._answer_later(held.call, lambda: self._second_answer(held.call))
+        self._answer_later(held.call, lambda: self._second_answer(held))
 
-    def _second_answer(self, call: Call) -> Answer:
+    def _second_answer(self, held: HeldPull) -> Answer:
         """Answer a pull that has waited; it is not held again, and its offset is not committed again."""
-        checked = self._check(call)
+        call, pull = held.call, held.call.values
+        checked: CheckedPull | Answer = held.checked
+        if not self.path.is_current(held.checked):
+            checked = self._check(call.command.code, pull, call.connection.peer)
         if isinstance(checked, Answer):
             return checked
-        group, subscription = checked
-        answer = self._read(call.values, group, subscription)
+        frame = self.path.read(checked, pull["queueId"], pull["queueOffset"], pull["maxMsgNums"], call.command.opaque)
+        if frame is not None:
+            return Answer(Code.SUCCESS, frame=frame)
+        answer = self._read(pull, checked)
         self._offsets.commit_pull(
             call.values["consumerGroup"],
             call.values["topic"],
@@ -156,17 +174,23 @@ class PullProcessor:
 
     # checks, in RocketMQ's order
 
-    def _check(self, call: Call) -> tuple[SubscriptionGroupConfig, Subscription] | Answer:
-        pull, config = call.values, self._config
+    def _check_for_path(self, code: int, pull: dict[str, Any]) -> CheckedPull | None:
+        with contextlib.suppress(Exception):  # process() gets it, too
+            checked = self._check(code, pull, None)
+            return None if isinstance(checked, Answer) else checked
+        return None
+
+    def _check(self, code: int, pull: dict[str, Any], peer: object) -> CheckedPull | Answer:
+        config, generation = self._config, self.path.generation()
         if not config.broker_permission & PERM_READ:
             return Answer(Code.NO_PERMISSION, remark=f"the broker[{config.broker_ip1}] pulling message is forbidden")
-        if call.command.code == LITE_PULL and not config.lite_pull_message_enable:
+        if code == LITE_PULL and not config.lite_pull_message_enable:
             return Answer(
                 Code.NO_PERMISSION,
                 remark=f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden",
             )
         name, topic_name = pull["consumerGroup"], pull["topic"]
-        group = self._groups(name)
+        group = self._groups.find(name)
         if group is None:
             return Answer(
                 Code.SUBSCRIPTION_GROUP_NOT_EXIST, remark=f"subscription group [{name}] does not exist, apply first"
@@ -182,7 +206,7 @@ class PullProcessor:
             return Answer(
                 Code.INVALID_PARAMETER,
                 remark=f"queueId[{pull['queueId']}] is illegal, topic:[{topic_name}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{_peer(call)}]",
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{_text_of(peer)}]",
             )
         subscription = self._subscription(pull, group)
         if isinstance(subscription, Answer):
@@ -192,7 +216,8 @@ class PullProcessor:
                 Code.SYSTEM_ERROR,
                 remark=f"The broker does not support consumer to filter message by {subscription.expression_type}",
             )
-        return group, subscription
+        slow = group.which_broker_when_consume_slowly if config.slave_read_enable else 0
+        return CheckedPull(group, topic, subscription, slow, generation)
 
     def _subscription(self, pull: dict[str, Any], group: SubscriptionGroupConfig) -> Subscription | Answer:
         name, topic = group.group_name, pull["topic"]
@@ -217,14 +242,15 @@ class PullProcessor:
 
     # reading
 
-    def _read(self, pull: dict[str, Any], group: SubscriptionGroupConfig, subscription: Subscription) -> Answer:
+    def _read(self, pull: dict[str, Any], checked: CheckedPull) -> Answer:
+        group = checked.group
         topic, queue_id, offset = pull["topic"], pull["queueId"], pull["queueOffset"]
         reset = self._offsets.take_reset(group.group_name, topic, queue_id)
         try:
             if reset is None:
-                found = self._get(pull, subscription, offset, pull["maxMsgNums"])
+                found = self._get(pull, checked, offset, pull["maxMsgNums"])
             else:
-                found = self._get(pull, subscription, reset, 1)
+                found = self._get(pull, checked, reset, 1)
         except CorruptUnitError as error:
             return Answer(Code.SYSTEM_ERROR, remark=str(error))
         except (RocketcError, OSError) as error:
@@ -248,25 +274,18 @@ class PullProcessor:
         )
         if status is GetStatus.FOUND:
             answer.body = found.views
-            self._count(topic, group.group_name, found)
+            self.path.count(topic, group.group_name, found.message_count, found.total_bytes)
         else:
-            self.missed += 1
+            self.path.missed += 1
         return answer
 
-    def _count(self, topic: str, group: str, found: RawGetResult) -> None:
-        self.found += 1
-        self.pulled += found.message_count
-        delivered = self.delivered.setdefault((topic, group), [0, 0])
-        delivered[0] += found.message_count
-        delivered[1] += found.total_bytes
-
-    def _get(self, pull: dict[str, Any], subscription: Subscription, offset: int, count: int) -> RawGetResult:
+    def _get(self, pull: dict[str, Any], checked: CheckedPull, offset: int, count: int) -> RawGetResult:
         return self._store.get_raw(
             pull["topic"],
             pull["queueId"],
             max(offset, 0),
             max(count, 1),
-            tags=None if subscription.takes_all else subscription.tags_set,
+            tags=checked.subscription.tag_filter,
             exact_tags=False,
             broker_limits=True,
         )
@@ -295,6 +314,5 @@ def code_of(status: GetStatus, offset: int) -> Code:
     return Code.PULL_OFFSET_MOVED
 
 
-def _peer(call: Call) -> str:
-    peer = call.connection.peer
+def _text_of(peer: object) -> str:
     return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)

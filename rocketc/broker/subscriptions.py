@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from rocketc.broker.bodies import LONGS, flag_of, number_of, numbers_of, object_of, text_of, texts_of
 from rocketc.errors import BadRequestError, SubscriptionError
 from rocketc.format._encoding import java_hash
+from rocketc.store._results import TagFilter
 
 ALL = "*"
 TAG = "TAG"
@@ -56,6 +57,11 @@ class Subscription:
     def takes_all(self) -> bool:
         """Whether the hashes of tags select nothing, so that they are not compared."""
         return self.class_filter_mode or self.sub_string == ALL or not is_tag_type(self.expression_type)
+
+    @functools.cached_property
+    def tag_filter(self) -> TagFilter | None:
+        """The hashes of the tags, to read a queue with; None: all messages."""
+        return None if self.takes_all else TagFilter((), self.code_set)
 
     def matches(self, tags_code: int) -> bool:
         """Whether a queue unit with this tags code may be wanted.

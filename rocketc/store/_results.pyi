@@ -1,6 +1,6 @@
 """Results of reads: records are copied and checked by the read; messages are created on first use."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import SupportsIndex, final, overload
 
 from typing_extensions import Never, Self
@@ -14,7 +14,7 @@ class LogPaths:
 
 @final
 class TagFilter:
-    def __new__(cls, tags: str | Iterable[str]) -> Self: ...
+    def __new__(cls, tags: str | Iterable[str], codes: Collection[int] = ()) -> Self: ...
 
 class ReadResult:
     def __init__(self, never: Never, /, *args: Never, **kwargs: Never) -> None: ...  # created by a store

@@ -180,6 +180,7 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
     """A table of settings by name. As a Mapping it is the table in memory.
 
     on_change  called with each entry that is added or changed, on the thread that does it; it must not wait
+    generation  a number that is greater after each change of an entry, for those who keep what they read
     """
 
     _KEY = ""  # key of the table in the file
@@ -191,6 +192,7 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
         super().__init__(path, clock=clock)
         self._entries: dict[str, C] = {}
         self.on_change: Callable[[C], object] = lambda entry: None
+        self.generation = 0
         self._raw: dict[str, dict[str, Any]] = {}  # including fields that newer releases have added
         for name, found in self._part(self._KEY).items():
             try:
@@ -223,6 +225,7 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
                 raw = {k: v for k, v in raw.items() if k not in self._OF_5 or k in kept or v != usual.get(k)}
             self._raw[name] = in_order({**kept, **raw})
             self._entries[name] = entry
+            self.generation += 1
             self._next_version()
             self._changed = True
         self.on_change(entry)
@@ -237,6 +240,7 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
         with self._lock:
             for name in [names] if isinstance(names, str) else list(names):
                 if self._entries.pop(name, None) is not None:
+                    self.generation += 1
                     del self._raw[name]
                     deleted.append(name)
                     self._next_version()

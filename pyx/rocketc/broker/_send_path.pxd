@@ -1,5 +1,7 @@
 """Sends, from the frame to the record in the log and the answer."""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
 
 from rocketc.format._text_table cimport TextTable
 from rocketc.log._prepared_record cimport PreparedRecord
@@ -60,3 +62,34 @@ cdef class SendPath(FastPath):
         self, PreparedRecord* r, bytes topic, int queue_id, int sys_flag, int64_t born_timestamp, bytes born_host,
         int reconsume_times,
     ) except -1
+    cdef bint take_parsed(self, ConnectionCore connection, const Frame* frame, Header* h) except -1
+
+
+cdef inline const uint8_t* bytes_at(bytes data) noexcept:
+    return <const uint8_t*>PyBytes_AS_STRING(data)
+
+
+cdef inline uint8_t* put_text(uint8_t* dst, bytes text) noexcept:
+    memcpy(dst, PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text))
+    return dst + PyBytes_GET_SIZE(text)
+
+
+cdef inline uint8_t* put_number(uint8_t* dst, int64_t number) noexcept nogil:
+    """Write a number in decimal; return the place after it. dst: 20 bytes."""
+    cdef uint8_t digits[20]
+    cdef int n = 0
+    if number < 0:
+        dst[0] = c"-"
+        dst += 1
+        number = -number
+    while True:
+        digits[n] = <uint8_t>(c"0" + number % 10)
+        n += 1
+        number //= 10
+        if number == 0:
+            break
+    while n > 0:
+        n -= 1
+        dst[0] = digits[n]
+        dst += 1
+    return dst

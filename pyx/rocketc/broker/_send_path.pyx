@@ -24,8 +24,8 @@ from rocketc.log._message_args cimport message_host
 from rocketc.log._prepared_record cimport PreparedRecord, prepared_init
 from rocketc.log._put_result cimport put_status
 from rocketc.remoting._connection cimport ConnectionCore, FastPath
-from rocketc.remoting._frames cimport FORM_JSON, Frame
-from rocketc.remoting._headers cimport Header, Text, number_of, parse_json, parse_rocketmq, unescape
+from rocketc.remoting._frames cimport Frame
+from rocketc.remoting._headers cimport Header, Text, number_of, parse_header, unescape
 from rocketc.store._puts cimport Putting
 
 import asyncio
@@ -78,10 +78,6 @@ cdef enum:                      # the places of the fields in both lists
     PLACES = 13
 
 
-cdef inline const uint8_t* bytes_at(bytes data) noexcept:
-    return <const uint8_t*>PyBytes_AS_STRING(data)
-
-
 cdef inline int place_of(const Text* name, bint short_names) noexcept nogil:
     """Return the place of a field by its name, or -1."""
     cdef int i
@@ -121,32 +117,6 @@ cdef int count_batch(const uint8_t* body, size_t n, size_t added, size_t* proper
         count += 1
         at += <size_t>size
     return count
-
-
-cdef inline uint8_t* put_text(uint8_t* dst, bytes text) noexcept:
-    memcpy(dst, PyBytes_AS_STRING(text), <size_t>PyBytes_GET_SIZE(text))
-    return dst + PyBytes_GET_SIZE(text)
-
-
-cdef inline uint8_t* put_number(uint8_t* dst, int64_t number) noexcept nogil:
-    """Write a number in decimal; return the place after it. dst: 20 bytes."""
-    cdef uint8_t digits[20]
-    cdef int n = 0
-    if number < 0:
-        dst[0] = c"-"
-        dst += 1
-        number = -number
-    while True:
-        digits[n] = <uint8_t>(c"0" + number % 10)
-        n += 1
-        number //= 10
-        if number == 0:
-            break
-    while n > 0:
-        n -= 1
-        dst[0] = digits[n]
-        dst += 1
-    return dst
 
 
 def peer_host(peer):
@@ -232,20 +202,17 @@ cdef class SendPath(FastPath):
 
     cdef bint take(self, ConnectionCore connection, const Frame* frame) except -1:
         cdef Header h
-        cdef int rc
-        if not self.enabled:
-            return False
-        if frame.form == FORM_JSON:
-            rc = parse_json(frame.header, frame.header_size, &h)
-        else:
-            rc = parse_rocketmq(frame.header, frame.header_size, &h)
-        if rc != RC_OK or (h.code != SEND_MESSAGE_V2 and h.code != SEND_MESSAGE) or h.flag & FLAG_ANSWER:
+        return parse_header(frame, &h) == RC_OK and self.take_parsed(connection, frame, &h)
+
+    cdef bint take_parsed(self, ConnectionCore connection, const Frame* frame, Header* h) except -1:
+        """Do the work of take() for a frame whose header is parsed."""
+        if not self.enabled or (h.code != SEND_MESSAGE_V2 and h.code != SEND_MESSAGE) or h.flag & FLAG_ANSWER:
             return False
         if self._count == SENDS_MAX or self._used + frame.header_size + self._added_size >= PROPERTIES_ROOM:
             self.finish(connection)
             if self._used + frame.header_size + self._added_size >= PROPERTIES_ROOM:
                 return False
-        return self._parse(connection, frame, &h)
+        return self._parse(connection, frame, h)
 
     cdef bint _parse(self, ConnectionCore connection, const Frame* frame, Header* h) except -1:
         """Fill the next record. Return False if the processor must do it; then nothing is taken."""

@@ -1,6 +1,8 @@
 """Headers of remoting commands, decoded into slices of the frame."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
+from rocketc.remoting._frames cimport Frame
+
 cdef enum:
     FIELDS_MAX = 64             # of a header that is decoded here; one with more goes to json
 
@@ -28,6 +30,7 @@ ctypedef struct Header:
 
 cdef int parse_json(const uint8_t* src, size_t n, Header* h) noexcept nogil
 cdef int parse_rocketmq(const uint8_t* src, size_t n, Header* h) noexcept nogil
+cdef int parse_header(const Frame* frame, Header* h) noexcept nogil
 cdef Text* field_of(Header* h, const uint8_t* name, uint32_t n) noexcept nogil
 cdef int number_of(const Text* text, int64_t* number) noexcept nogil
 cdef int64_t unescape(const Text* text, uint8_t* dst) noexcept nogil

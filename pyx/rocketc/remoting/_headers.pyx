@@ -12,6 +12,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from rocketc.c.bytes cimport rc_get_i16, rc_get_i32
 from rocketc.c.status cimport RC_BAD_ARGUMENT, RC_BAD_SIZE, RC_MORE, RC_OK
+from rocketc.remoting._frames cimport FORM_JSON, Frame
 
 cdef enum:
     BINARY_BYTES = 21           # of a ROCKETMQ header without remark and fields
@@ -336,6 +337,13 @@ cdef const uint8_t* parse_sized(const uint8_t* p, const uint8_t* end, Text* text
     text.size = size
     text.is_escaped = False
     return p + size
+
+
+cdef int parse_header(const Frame* frame, Header* h) noexcept nogil:
+    """Parse the header of a frame. Returns RC_OK, or another code if this module does not accept it."""
+    if frame.form == FORM_JSON:
+        return parse_json(frame.header, frame.header_size, h)
+    return parse_rocketmq(frame.header, frame.header_size, h)
 
 
 # fields

@@ -469,6 +469,8 @@ cdef class QueueReader:
             if len(self._filters) >= FILTERS_KEPT:
                 self._filters.clear()
             return self._filters.setdefault(tags, TagFilter(tags))
+        if isinstance(tags, TagFilter):
+            return tags
         tags = list(tags)
         return None if "*" in tags else TagFilter(tags)
 

@@ -118,9 +118,13 @@ cdef object files_of(LogPaths paths, const PickedRecords* h):
 
 @cython.final
 cdef class TagFilter:
-    """The tags that a get() selects: by their hash in the unit, and by their text in the record."""
+    """The tags that a get() selects: by their hash in the unit, and by their text in the record.
 
-    def __cinit__(self, tags):
+    tags   texts
+    codes  hashes, for reads with exact_tags=False, which compare no texts; tags is () then
+    """
+
+    def __cinit__(self, tags, codes=()):
         cdef bytes utf8
         cdef int i
         names = [tags] if isinstance(tags, str) else list(tags)
@@ -129,7 +133,7 @@ cdef class TagFilter:
                 raise TypeError(f"tags: expected str, got {type(item).__name__}")
         wanted = sorted({tag.strip() for item in names for tag in item.split("||")} - {""})
         self._texts = TextTable()
-        self._codes = <int32_t*>calloc(<size_t>len(wanted) + 1, sizeof(int32_t))
+        self._codes = <int32_t*>calloc(<size_t>(len(wanted) + len(codes)) + 1, sizeof(int32_t))
         if self._codes == NULL:
             raise MemoryError
         for i in range(<int>len(wanted)):
@@ -137,6 +141,9 @@ cdef class TagFilter:
             self._codes[i] = rc_jhash(<const uint8_t*>PyBytes_AS_STRING(utf8), <size_t>len(utf8))
             self._texts.put(<const uint8_t*>PyBytes_AS_STRING(utf8), <int>len(utf8), KEEP)
         self._count = <int>len(wanted)
+        for code in codes:
+            self._codes[self._count] = code
+            self._count += 1
 
     def __dealloc__(self):
         free(self._codes)

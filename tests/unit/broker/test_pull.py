@@ -457,7 +457,7 @@ def test_an_error_in_a_held_pull_is_an_answer(play, caplog):
     async def main(stage, client):
         pulls = [asyncio.ensure_future(client.pull(offset=0, wait=15_000)) for _ in range(2)]
         await asyncio.sleep(1)
-        stage.broker.pulls._check = lambda call: {}["missing"]
+        stage.broker.pulls._second_answer = lambda held: {}["missing"]
         await sent(stage, client, 1)
         assert [(a.code, a.remark) for a in await asyncio.gather(*pulls)] == [(1, "KeyError: 'missing'")] * 2
         assert (await client.send()).code == 0

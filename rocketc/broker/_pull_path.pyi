@@ -1,0 +1,56 @@
+"""Pulls that find messages, from the frame to the answer."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from typing_extensions import Buffer
+
+from rocketc.broker._send_path import SendPath
+from rocketc.broker.offsets import ConsumerOffsetManager
+from rocketc.broker.subscriptions import Subscription
+from rocketc.remoting._connection import FastPath
+from rocketc.store._gets import Getting
+from rocketc.tables.groups import SubscriptionGroupConfig
+from rocketc.tables.topics import TopicConfig
+
+class _Table(Protocol):
+    @property
+    def generation(self) -> int: ...
+
+def template(group_sys_flag: int) -> tuple[bytes, ...]: ...
+
+class CheckedPull:
+    @property
+    def group(self) -> SubscriptionGroupConfig: ...
+    @property
+    def subscription(self) -> Subscription: ...
+    def __init__(
+        self,
+        group: SubscriptionGroupConfig,
+        topic: TopicConfig,
+        subscription: Subscription,
+        slow_broker: int,
+        generation: int,
+    ) -> None: ...
+
+class PullPath(FastPath):
+    enabled: bool
+    found: int
+    missed: int
+    pulled: int
+    delivered: dict[tuple[str, str], list[int]]
+    def __init__(
+        self,
+        sends: SendPath,
+        store: Getting,
+        offsets: ConsumerOffsetManager,
+        tables: Iterable[_Table],
+        check: Callable[[int, dict[str, Any]], CheckedPull | None],
+    ) -> None: ...
+    def generation(self) -> int: ...
+    def forget(self) -> None: ...
+    def is_current(self, checked: CheckedPull) -> bool: ...
+    def read(
+        self, checked: CheckedPull, queue_id: int, offset: int, max_count: int, opaque: int
+    ) -> list[Buffer] | None: ...
+    def count(self, topic: str, group: str, messages: int, size: int) -> None: ...
