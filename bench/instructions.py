@@ -315,7 +315,9 @@ CASES: dict[str, Callable[[], Callable[[str], int]]] = {
     "message by physical offset, 256 B": looking_at,
     "broker: send, 128 B, 16 frames at once": lambda: sending(128, 16),
     "broker: send, 128 B, alone": lambda: sending(128, 1),
-    "broker: pull of 32, 128 B": lambda: pulling(128),
+    "broker: pull of 32, 128 B": lambda: pulling(128, 32),
+    "broker: pull of 1, 128 B": lambda: pulling(128, 1),
+    "broker: held pull, the message that it waits for, its answer, 128 B": lambda: waking(128),
     "query by key": lambda: finding("order-{}"),
     "query, there is none": lambda: finding("nobody-{}"),
     "CRC of 64 B": lambda: crc32(64, CRC_WAY),
@@ -349,25 +351,38 @@ class Peer:
         return False
 
 
-def serving(work: Callable[[Callable[[bytes], None], str], int]) -> Callable[[str], int]:
-    """Give bytes to a connection of a broker, without sockets. work gets the function for it, and returns messages."""
+def broker(topic: str, queues: int):
+    """Return a broker's controller, its loop, and a function that connects a Peer to it."""
     import asyncio
 
     from rocketc.broker.config import BrokerConfig
     from rocketc.broker.controller import BrokerController
 
     store = writable()
-    store.create_topic("BenchTopic", queues=4)
+    store.create_topic(topic, queues=queues)
     loop = asyncio.new_event_loop()
+
+    async def make():
+        return BrokerController(store, BrokerConfig(listen_port=0), ("127.0.0.1", 10911), name_servers=[])
+
+    controller = loop.run_until_complete(make())
+
+    def connect(peer: Peer):
+        async def connected():
+            connection = controller.server.connection()
+            connection.connection_made(peer)
+            return connection
+
+        return loop.run_until_complete(connected())
+
+    return controller, loop, connect
+
+
+def serving(work: Callable[[Callable[[bytes], None], str], int]) -> Callable[[str], int]:
+    """Give bytes to a connection of a broker, without sockets. work gets the function for it, and returns messages."""
+    controller, loop, connect = broker("BenchTopic", queues=4)
     peer = Peer()
-
-    async def start():
-        found = BrokerController(store, BrokerConfig(listen_port=0), ("127.0.0.1", 10911), name_servers=[])
-        connection = found.server.connection()
-        connection.connection_made(peer)
-        return found, connection
-
-    controller, connection = loop.run_until_complete(start())
+    connection = connect(peer)
 
     def round_of(which: str) -> int:
         async def inside():
@@ -375,7 +390,7 @@ def serving(work: Callable[[Callable[[bytes], None], str], int]) -> Callable[[st
 
         before = peer.sent
         done = loop.run_until_complete(inside())
-        store.wait_dispatched()
+        controller.store.wait_dispatched()
         if peer.sent == before or set(controller.server.connections) != {connection}:
             raise SystemExit("instructions: the broker does not answer")
         return done
@@ -398,11 +413,11 @@ def sending(body: int, together: int) -> Callable[[str], int]:
     return serving(work)
 
 
-def pulling(body: int) -> Callable[[str], int]:
-    """Pulls of 32 messages, from the frame to the answer; per message."""
+def pulling(body: int, each: int) -> Callable[[str], int]:
+    """Pulls of messages, from the frame to the answer; per message."""
     sends = load.sends("BenchTopic", 1, body)
-    frames = load.pulls("BenchTopic", load.KINDS)
-    count = load.KINDS // 32
+    frames = load.pulls("BenchTopic", load.KINDS, each=each)
+    count = load.KINDS // each
     size = len(frames) // count
     filled = []
 
@@ -413,9 +428,34 @@ def pulling(body: int) -> Callable[[str], int]:
         for n in range(CALLS[which] // 5):
             at = n % count * size
             receive(frames[at : at + size])
-        return CALLS[which] // 5 * 32
+        return CALLS[which] // 5 * each
 
     return serving(work)
+
+
+def waking(body: int) -> Callable[[str], int]:
+    """Pulls of 250 connections that wait, each for a message of its own queue; per message."""
+    import asyncio
+
+    controller, loop, connect = broker("HeldTopic", queues=250)
+    sends = b"".join(load.send("HeldTopic", f"{n:04d}", n, b"x" * body) for n in range(250))
+    peers = [Peer() for _ in range(250)]
+    pullers, sender, done = [connect(peer) for peer in peers], connect(Peer()), [0]
+
+    async def inside(which: str) -> int:
+        for _ in range(CALLS[which] // 250):
+            for n, puller in enumerate(pullers):
+                waiting = load.SUBSCRIPTION | load.SUSPEND
+                puller.data_received(load.pull("HeldTopic", f"{n:04d}", f"{done[0]:010d}", waiting))
+            before = [peer.sent for peer in peers]
+            sender.data_received(sends)
+            while controller.pulls.held.count or any(a.sent == b for a, b in zip(peers, before, strict=True)):
+                await asyncio.sleep(0)
+            done[0] += 1
+        return CALLS[which]
+
+    loop.run_until_complete(controller.start())
+    return lambda which: loop.run_until_complete(inside(which))
 
 
 class Stream:

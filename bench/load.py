@@ -55,10 +55,12 @@ def sends(topic: str, queues: int, body: int) -> bytes:
     return b"".join(send(topic, f"{n % queues:04d}", n, b"x" * body) for n in range(KINDS))
 
 
-def pull(topic: str, queue: str, offset: str, flag: int = SUBSCRIPTION, commit: str = "0", wait: int = 60_000) -> bytes:
+def pull(
+    topic: str, queue: str, offset: str, flag: int = SUBSCRIPTION, commit: str = "0", wait: int = 60_000, most: int = 32
+) -> bytes:
     fields = {
         **{"consumerGroup": "bench-consumer", "topic": topic, "queueId": queue, "queueOffset": offset},
-        **{"maxMsgNums": "32", "sysFlag": str(flag), "commitOffset": commit, "suspendTimeoutMillis": str(wait)},
+        **{"maxMsgNums": str(most), "sysFlag": str(flag), "commitOffset": commit, "suspendTimeoutMillis": str(wait)},
         **{"subscription": "*", "subVersion": "0", "expressionType": "TAG"},
     }
     if set(fields) - {field.name for field in REQUESTS[PULL].fields}:
@@ -66,10 +68,11 @@ def pull(topic: str, queue: str, offset: str, flag: int = SUBSCRIPTION, commit: 
     return command(PULL, fields)
 
 
-def pulls(topic: str, messages: int, flag: int = SUBSCRIPTION) -> bytes:
-    """Return frames that pull a queue of this many messages in steps of 32, with the offset before as the commit."""
+def pulls(topic: str, messages: int, flag: int = SUBSCRIPTION, each: int = 32) -> bytes:
+    """Return frames that pull a queue of this many messages in steps, with the offset before as the commit."""
     return b"".join(
-        pull(topic, "0000", f"{at:010d}", flag, f"{at:010d}") for at in range(0, messages - messages % 32, 32)
+        pull(topic, "0000", f"{at:010d}", flag, f"{at:010d}", most=each)
+        for at in range(0, messages - messages % each, each)
     )
 
 

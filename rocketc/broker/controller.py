@@ -100,11 +100,9 @@ class BrokerController:
         )
         self.producers = ProducerManager()
         self.locks = RebalanceLockManager()
-        self.pulls = PullProcessor(
-            store, self.topics, self.groups, self.consumers, self.offsets, config, self.path
-        )
+        self.pulls = PullProcessor(store, self.topics, self.groups, self.consumers, self.offsets, config, self.path)
         accept_at = config.start_accept_send_request_time_stamp
-        self.runtime = RuntimeInfo(store, self.pulls, clock, accept_at=accept_at)
+        self.runtime = RuntimeInfo(store, self.pulls.path, clock, accept_at=accept_at)
         processors = self._processors(chance)
         self.server = Server(processors, on_lost=self._lost, fast=self.pulls.path)
         without_pulls = [one for one in processors if one is not self.pulls]

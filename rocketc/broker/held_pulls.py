@@ -92,7 +92,9 @@ class HeldPulls:
                 continue
             codes = change.tags_codes
             for pull in list(of_queue):
-                if change.max_offset > pull.offset and (codes is None or any(map(pull.checked.subscription.matches, codes))):
+                if change.max_offset > pull.offset and (
+                    codes is None or any(map(pull.checked.subscription.matches, codes))
+                ):
                     self.remove(pull)
                     self._wake(pull)
 

@@ -37,7 +37,7 @@ LITE_PULL = 361
 _WITHOUT_MESSAGES = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 
-class PullFlag(enum.IntFlag):
+class PullFlag(enum.IntEnum):
     """The bits of a pull's sysFlag."""
 
     COMMIT_OFFSET = 1
@@ -156,7 +156,7 @@ class PullProcessor:
         """Answer a pull that has waited; it is not held again, and its offset is not committed again."""
         call, pull = held.call, held.call.values
         checked: CheckedPull | Answer = held.checked
-        if not self.path.is_current(held.checked):
+        if not self.path.is_current(held.checked):  # a table has changed
             checked = self._check(call.command.code, pull, call.connection.peer)
         if isinstance(checked, Answer):
             return checked

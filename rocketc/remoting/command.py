@@ -34,7 +34,7 @@ class Form(enum.IntEnum):
     ROCKETMQ = 1
 
 
-class Flag(enum.IntFlag):
+class Flag(enum.IntEnum):  # with IntFlag, `&` takes a us
     """The bits of a command's flag."""
 
     ANSWER = 1

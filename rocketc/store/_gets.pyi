@@ -10,6 +10,7 @@ from rocketc.store._lookups import QueryResult
 from rocketc.store._puts import Putting
 from rocketc.store._queue_reader import GetResult
 from rocketc.store._raw_records import RawGetResult
+from rocketc.store._results import TagFilter
 from rocketc.store.subscription import Subscription
 
 _When = int | datetime.datetime
@@ -40,7 +41,7 @@ class Getting(Putting):
         offset: int = 0,
         max_count: int = 32,
         *,
-        tags: str | Iterable[str] | None = None,
+        tags: str | Iterable[str] | TagFilter | None = None,
         max_bytes: int | None = None,
         exact_tags: bool = True,
         broker_limits: bool = False,

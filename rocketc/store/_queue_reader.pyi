@@ -11,7 +11,7 @@ from rocketc.derived._consume_queues import ConsumeQueues
 from rocketc.files._mapped_file_queue import MappedFileQueue
 from rocketc.status import GetStatus
 from rocketc.store._raw_records import RawGetResult
-from rocketc.store._results import ReadResult
+from rocketc.store._results import ReadResult, TagFilter
 
 @final
 class GetResult(ReadResult):
@@ -65,7 +65,7 @@ class QueueReader:
         offset: int = 0,
         max_count: int = 32,
         *,
-        tags: str | Iterable[str] | None = None,
+        tags: str | Iterable[str] | TagFilter | None = None,
         max_bytes: int | None = None,
         exact_tags: bool = True,
         broker_limits: bool = False,
