@@ -17,7 +17,7 @@ cdef class ConnectionCore:
         FastPath _fast          # or None
         FrameDecoder _decoder
         object _frames          # complete, and not passed to the server yet: a deque, or ()
-        list _answers           # of this turn of the loop: one writelines() for all
+        list _answers           # that are not sent yet: one writelines() for those of a turn of the loop
         object _transport
         object _loop
         object _drained         # a future of close(), or None
@@ -28,6 +28,7 @@ cdef class ConnectionCore:
         Py_ssize_t _most_unread
         Py_ssize_t _held                # requests in flight that are not counted against the limit
         Py_ssize_t _size_waiting        # bytes of _answers
+        Py_ssize_t _memory_waiting      # those of them that are not views, such as of a mapped file
         Py_ssize_t _most_waiting
         bint _is_reading
         bint _peer_reads        # False while it leaves too many answers unread
@@ -45,6 +46,7 @@ cdef class ConnectionCore:
     cdef int begin(self, Py_ssize_t count) except -1
     cdef int answer(self, Py_ssize_t count, object pieces) except -1
     cdef bint _may_take(self) noexcept
+    cdef list _next_answers(self)
     cdef int _flush(self, bint from_read_event) except -1
     cdef int _pass_on(self) except -1
     cdef int _turn_away(self) except -1

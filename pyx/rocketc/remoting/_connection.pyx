@@ -199,9 +199,12 @@ cdef class ConnectionCore:
             self._answers += pieces
             for piece in pieces:
                 self._size_waiting += len(piece)
+                if type(piece) is bytes:
+                    self._memory_waiting += len(piece)
         else:
             self._answers.append(pieces)
             self._size_waiting += len(pieces)
+            self._memory_waiting += len(pieces)
         if not self._is_receiving and not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self._flush_later)
@@ -209,31 +212,65 @@ cdef class ConnectionCore:
     def _flush_later(self):
         self._flush(False)
 
-    cdef int _flush(self, bint from_read_event) except -1:
-        """Send the answers that wait."""
+    cdef list _next_answers(self):
+        """Take answers for the transport from those that wait: one, and more up to the limit of unread bytes."""
         cdef list answers = self._answers
+        cdef Py_ssize_t size, i, taken = 0
+        if self._size_waiting <= self._most_waiting:
+            self._answers = []
+            self._size_waiting = self._memory_waiting = 0
+            return answers
+        for i in range(len(answers)):
+            size = len(answers[i])
+            if taken > 0 and taken + size > self._most_waiting:
+                break
+            taken += size
+            if type(answers[i]) is bytes:
+                self._memory_waiting -= size
+        else:
+            i = len(answers)
+        self._size_waiting -= taken
+        self._answers = answers[i:]
+        return answers[:i]
+
+    cdef int _flush(self, bint from_read_event) except -1:
+        """Send the answers that wait, while the peer reads them."""
+        cdef list answers
         cdef Py_ssize_t unread
         self._is_flush_due = False
-        self._answers = []
-        self._size_waiting = 0
-        if not self.is_lost and not self._transport.is_closing():   # asyncio's writelines() does not check it
-            if len(answers) == 1:
-                if answers[0]:
-                    self._transport.write(answers[0])
-            else:
-                self._transport.writelines([answer for answer in answers if len(answer) > 0])
+        if self.is_lost or self._transport.is_closing():    # asyncio's writelines() does not check it
+            self._answers = []
+            self._size_waiting = self._memory_waiting = 0
+        else:
+            if self._peer_reads:        # otherwise resume_writing() follows
+                answers = self._next_answers()
+                if len(answers) == 1:
+                    if answers[0]:
+                        self._transport.write(answers[0])
+                else:
+                    self._transport.writelines([answer for answer in answers if len(answer) > 0])
             unread = self._transport.get_write_buffer_size()
             if unread > self._most_waiting:
                 if self._peer_reads:    # writelines() does not tell it in Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1
                     self._transport.set_write_buffer_limits(self._most_waiting)
-                if unread > self._most_unread:
-                    _log.warning("%s: %d bytes of answers are unread; the connection is closed", self.peer, unread)
-                    self.abort()
+            if unread + self._memory_waiting > self._most_unread:
+                _log.warning(
+                    "%s: %d bytes of answers are unread; the connection is closed", self.peer,
+                    unread + self._memory_waiting,
+                )
+                self.abort()
+            elif self._answers and self._peer_reads:
+                self._is_flush_due = True
+                self._loop.call_soon(self._flush_later)
             if not from_read_event:
                 self.last_active = self._loop.time()
                 self._pass_on()     # no read event comes for frames that have waited
         if self._drained is not None:
             self._note_drained()
+
+    def _unsent(self):
+        """Test hook: return the bytes of answers that are not passed to the transport yet."""
+        return self._size_waiting
 
     def resume(self):
         """There is room for requests again: pass on the frames that have waited."""
@@ -245,6 +282,9 @@ cdef class ConnectionCore:
 
     def resume_writing(self):
         self._peer_reads = True
+        if self._answers and not self._is_flush_due and not self._is_receiving:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush_later)
         self._pass_on()
 
     def connection_lost(self, error):
@@ -293,8 +333,8 @@ cdef class ConnectionCore:
         await asyncio.wait({self._drained}, timeout=grace)
         if not self._drained.done():
             _log.warning("%s: closed with %d unanswered requests", self.peer, self.in_flight)
-        if self._answers:
-            self._flush(False)
+        if self._answers and not self.is_lost:
+            self._transport.writelines([answer for answer in self._answers if len(answer) > 0])
         self.is_lost = True
         self._transport.close()     # sends what is buffered
         if not self._has_ended:

@@ -257,6 +257,40 @@ def test_a_peer_with_too_many_unread_answers_is_closed(caplog):
     assert "bytes of answers are unread" in caplog.text
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_views_of_mapped_files_wait_until_the_peer_reads(closes):
+    """A burst of answers to held pulls: it takes no memory, and does not end the connection."""
+
+    async def main(server, connect, offsets):
+        lazy, other = connect(), connect()
+        lazy.transport.pause_reading()
+        lazy.send(*[Command(30, {**MAX_OFFSET, "topic": "held"}, opaque=n) for n in range(200)])
+        await asyncio.sleep(1)
+        for call in offsets.held:
+            call.later(Answer(body=[memoryview(bytes(1000)), memoryview(bytes([len(offsets.held)]))]))
+        await asyncio.sleep(1)
+        assert not lazy.lost
+        [connection] = [one for one in server.connections if one.in_flight == 0 and one._unsent() > 100_000]
+        other.send(Command(30, MAX_OFFSET))
+        await asyncio.sleep(1)
+        assert other.codes() == [0]
+        if closes:
+            ending = asyncio.ensure_future(connection.close(2.0))
+            await asyncio.sleep(1)
+        lazy.transport.resume_reading()
+        await asyncio.sleep(10)
+        assert [answer.opaque for answer in lazy.answers] == list(range(200)) and lazy.lost == closes
+        assert {len(answer.body) for answer in lazy.answers} == {1001}
+        if closes:
+            await ending
+        else:
+            lazy.send(Command(30, MAX_OFFSET, opaque=7))
+            await asyncio.sleep(1)
+            assert lazy.answers[-1].opaque == 7
+
+    scene(main, unread=10_000, unread_most=50_000)
+
+
 @pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n", struct.pack(">II", 10, 2) + b"[]1234", bytes(8)])
 def test_another_protocol_closes_its_own_connection(junk, caplog):
     async def main(server, connect, offsets):
