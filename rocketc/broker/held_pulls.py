@@ -92,9 +92,9 @@ class HeldPulls:
                 continue
             codes = change.tags_codes
             for pull in list(of_queue):
-                if change.max_offset > pull.offset and (
-                    codes is None or any(map(pull.checked.subscription.matches, codes))
-                ):
+                wanted = pull.checked.subscription
+                is_wanted = codes is None or wanted.takes_all or any(map(wanted.matches, codes))
+                if is_wanted and change.max_offset > pull.offset:
                     self.remove(pull)
                     self._wake(pull)
 

@@ -122,14 +122,14 @@ class PullProcessor:
         self._loop.call_soon_threadsafe(self._answer_cold, call, checked)
 
     def _answer_cold(self, call: Call, checked: CheckedPull) -> None:
-        self._answer_later(call, lambda: self._answer(call, checked))
+        self._answer_later(call, self._answer, call, checked)
 
-    def _answer_later(self, call: Call, work: Callable[[], Answer | None]) -> None:
-        """Answer a pull outside of process(). No error ends the service that calls this."""
+    def _answer_later(self, call: Call, work: Callable[..., Answer | None], *how: Any) -> None:
+        """Answer a pull outside of process(), with work(*how). No error ends the service that calls this."""
         if call.connection.is_lost:
             return
         try:
-            answer = work()
+            answer = work(*how)
         except Exception as error:
             _log.exception("%s: request %d failed", call.connection.peer, call.command.code)
             answer = Answer(Code.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
@@ -150,7 +150,7 @@ class PullProcessor:
         return None
 
     def _answer_again(self, held: HeldPull) -> None:
-        self._answer_later(held.call, lambda: self._second_answer(held))
+        self._answer_later(held.call, self._second_answer, held)
 
     def _second_answer(self, held: HeldPull) -> Answer:
         """Answer a pull that has waited; it is not held again, and its offset is not committed again."""

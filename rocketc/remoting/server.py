@@ -39,7 +39,7 @@ class Answer:
     values  fields of the table of requests, by name
     fields  other fields, as texts
     body    bytes, or several buffers, which are sent without a copy
-    frame   the buffers of the whole frame, if the processor has encoded it; then only the code is used besides
+    frame   the whole frame or its buffers, if the processor has encoded it; then only the code is used besides
     """
 
     code: int = Code.SUCCESS
@@ -47,7 +47,7 @@ class Answer:
     body: bytes | Sequence[Buffer] = b""
     remark: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
-    frame: Sequence[Buffer] | None = None
+    frame: bytes | list[Buffer] | None = None
 
 
 @dataclass
@@ -248,7 +248,7 @@ class Server:
     def _encode(self, command: Command, answer: Answer) -> bytes | list[Any]:
         """Return the frame of an answer, or its buffers."""
         if answer.frame is not None:
-            return list(answer.frame)
+            return answer.frame
         request = REQUESTS.get(command.code)
         fields = request.encode_answer(answer.values) if request is not None else {}
         out = Command(answer.code, {**fields, **answer.fields}, b"", command.opaque, Flag.ANSWER, answer.remark)

@@ -48,5 +48,5 @@ cdef class PullPath(FastPath):
     cdef bint _pull(self, ConnectionCore connection, Header* h) except -1
     cdef bint _is_in_memory(self, CheckedPull checked, int64_t queue_id, int64_t offset) except -1
     cdef CheckedPull _checked(self, int32_t code, const Text** of, const int64_t* numbers)
-    cdef list _read(self, CheckedPull checked, int32_t queue_id, int64_t offset, int64_t most, int32_t opaque)
+    cdef object _read(self, CheckedPull checked, int32_t queue_id, int64_t offset, int64_t most, int32_t opaque)
     cpdef count(self, str topic, str group, int64_t messages, int64_t size)

@@ -8,7 +8,7 @@ Source: RocketMQ PullMessageProcessor, DefaultPullMessageResultHandler.
 """
 import functools
 
-from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t
@@ -17,12 +17,13 @@ from libc.string cimport memcmp, memcpy
 from rocketc.broker._send_path cimport SendPath, bytes_at, put_number, put_text
 from rocketc.c.bytes cimport rc_put_i32
 from rocketc.c.status cimport RC_OK
+from rocketc.files._append_file cimport FileState
 from rocketc.remoting._connection cimport ConnectionCore
 from rocketc.remoting._frames cimport FRAME_MAX, Frame
 from rocketc.remoting._headers cimport Header, Text, number_of, parse_header
 from rocketc.store._gets cimport Getting
 from rocketc.store._queue_reader cimport GetRequest, request_init
-from rocketc.store._raw_records cimport GET_FOUND, RawGetResult
+from rocketc.store._raw_records cimport GET_FOUND, RawGetResult, RawRecords, raw_enter, raw_rest
 from rocketc.store._results cimport READ_CODES, read_flags
 
 from rocketc.errors import RocketcError
@@ -40,6 +41,7 @@ cdef enum:
     DIGITS_MOST = 19            # of a number; the processor refuses longer ones
     KEY_ROOM = 1024             # bytes of the fields that the checks read; the processor gets a pull with more
     KNOWN_MOST = 16384          # kept results of checks
+    COPIED_MOST = 16384         # bytes of messages that are copied into their answer: a second buffer costs more
 
 # The names of the fields, and their places.
 cdef const char* NAMES[13]
@@ -133,6 +135,44 @@ cdef class CheckedPull:
         self._generation = generation
 
 
+cdef Py_ssize_t write_head(uint8_t* dst, CheckedPull checked, const RawRecords* h, int32_t opaque) except -1:
+    """Write the frame of an answer up to its body; return its bytes. dst: ANSWER_ROOM bytes."""
+    cdef int64_t numbers[PARTS - 1]
+    cdef uint8_t* p = dst + HEAD_BYTES
+    cdef int i
+    numbers[0] = checked._slow_broker if h.suggest_slave else 0
+    numbers[1] = h.next_offset
+    numbers[2] = h.min_offset
+    numbers[3] = h.max_offset
+    numbers[4] = opaque
+    for i in range(PARTS - 1):
+        p = put_text(p, <bytes>checked._parts[i])
+        p = put_number(p, numbers[i])
+    p = put_text(p, <bytes>checked._parts[PARTS - 1])
+    rc_put_i32(dst, <int32_t>(p - dst - 4 + h.bytes))
+    rc_put_i32(dst + 4, <int32_t>(p - dst - HEAD_BYTES))
+    return p - dst
+
+
+cdef bytes copied(const uint8_t* head, Py_ssize_t size, RawRecords* h):
+    """Return the head of an answer and its records as bytes; None if a file was cut short."""
+    cdef bytes answer = PyBytes_FromStringAndSize(NULL, size + <Py_ssize_t>h.bytes)
+    cdef uint8_t* p = <uint8_t*>PyBytes_AS_STRING(answer)
+    cdef FileState* f
+    cdef bint is_whole = True
+    cdef int i
+    memcpy(p, head, <size_t>size)
+    p += size
+    for i in range(h.count):
+        f = raw_enter(h, h.rows[i].file)
+        memcpy(p, h.rows[i].at, <size_t>h.rows[i].size)
+        p += h.rows[i].size
+        if f.cut != 0:
+            is_whole = False
+    raw_rest(h)
+    return answer if is_whole else None
+
+
 cdef class PullPath(FastPath):
     """Takes pulls whose checks are known, and answers them if they find messages. It counts all pulls.
 
@@ -193,7 +233,7 @@ cdef class PullPath(FastPath):
         cdef const Text* of[FIELDS]
         cdef int64_t numbers[FIELDS]
         cdef CheckedPull checked
-        cdef list pieces
+        cdef object answer
         cdef int i, place
         for i in range(FIELDS):
             of[i] = NULL
@@ -220,12 +260,12 @@ cdef class PullPath(FastPath):
             return False
         if self._in_background and not self._is_in_memory(checked, numbers[QUEUE_ID], numbers[OFFSET]):
             return False
-        pieces = self._read(checked, <int32_t>numbers[QUEUE_ID], numbers[OFFSET], numbers[MAX_COUNT], h.opaque)
-        if pieces is None:
+        answer = self._read(checked, <int32_t>numbers[QUEUE_ID], numbers[OFFSET], numbers[MAX_COUNT], h.opaque)
+        if answer is None:
             return False
         if numbers[SYS_FLAG] & COMMIT_OFFSET and numbers[COMMIT] >= 0:
             self._offsets.commit(checked._group, checked._topic, numbers[QUEUE_ID], numbers[COMMIT])
-        connection.write(pieces)
+        connection.write(answer)
         return True
 
     cdef bint _is_in_memory(self, CheckedPull checked, int64_t queue_id, int64_t offset) except -1:
@@ -271,7 +311,7 @@ cdef class PullPath(FastPath):
         return checked
 
     def read(self, CheckedPull checked not None, int queue_id, int64_t offset, int max_count, int opaque):
-        """Read messages for a pull. Return the buffers of its answer, or None: the processor must read.
+        """Read messages for a pull. Return its answer, or the buffers of it; None: the processor must do it.
 
         checked    for the current tables
         queue_id   of a queue that the topic has
@@ -282,44 +322,38 @@ cdef class PullPath(FastPath):
         """
         return self._read(checked, queue_id, offset, max_count, opaque) if self.enabled and offset >= 0 else None
 
-    cdef list _read(self, CheckedPull checked, int32_t queue_id, int64_t offset, int64_t most, int32_t opaque):
+    cdef object _read(self, CheckedPull checked, int32_t queue_id, int64_t offset, int64_t most, int32_t opaque):
         cdef GetRequest a
         cdef RawGetResult found
-        cdef int64_t numbers[PARTS - 1]
-        cdef uint8_t room[ANSWER_ROOM]
-        cdef uint8_t* p = room + HEAD_BYTES
-        cdef list views
-        cdef int i
+        cdef RawRecords* h
+        cdef uint8_t head[ANSWER_ROOM]
+        cdef Py_ssize_t size
         if self._offsets.resets:
             return None
         found = RawGetResult.__new__(RawGetResult)
+        h = &found.raw
         request_init(
             &a, bytes_at(checked._topic_bytes), <int32_t>PyBytes_GET_SIZE(checked._topic_bytes), queue_id, offset
         )
         a.max_count = max(most, <int64_t>1)
         a.flags = self._how
         try:
-            self._store.get_records(&a, checked._filter, &found.raw)
+            self._store.get_records(&a, checked._filter, h)
         except (RocketcError, OSError):
             return None                 # the processor gets the error, too
-        if found.raw.status != GET_FOUND or found.raw.bytes + ANSWER_ROOM > FRAME_MAX:
+        if h.status != GET_FOUND or h.bytes + ANSWER_ROOM > FRAME_MAX:
             return None
-        numbers[0] = checked._slow_broker if found.raw.suggest_slave else 0
-        numbers[1] = found.raw.next_offset
-        numbers[2] = found.raw.min_offset
-        numbers[3] = found.raw.max_offset
-        numbers[4] = opaque
-        for i in range(PARTS - 1):
-            p = put_text(p, <bytes>checked._parts[i])
-            p = put_number(p, numbers[i])
-        p = put_text(p, <bytes>checked._parts[PARTS - 1])
-        rc_put_i32(room, <int32_t>(p - room - 4 + found.raw.bytes))
-        rc_put_i32(room + 4, <int32_t>(p - room - HEAD_BYTES))
-        views = found.views
-        views.insert(0, PyBytes_FromStringAndSize(<const char*>room, p - room))
-        self.count(checked._topic, checked._group, found.raw.messages, found.raw.bytes)
-        self._offsets.commit_pull(checked._group, checked._topic, queue_id, found.raw.next_offset)
-        return views
+        size = write_head(head, checked, h, opaque)
+        if h.bytes <= COPIED_MOST:
+            answer = copied(head, size, h)
+            if answer is None:
+                return None
+        else:
+            answer = found.views
+            answer.insert(0, PyBytes_FromStringAndSize(<const char*>head, size))
+        self.count(checked._topic, checked._group, h.messages, h.bytes)
+        self._offsets.commit_pull(checked._group, checked._topic, queue_id, h.next_offset)
+        return answer
 
     cpdef count(self, str topic, str group, int64_t messages, int64_t size):
         """Count an answer with messages.
