@@ -434,24 +434,38 @@ def pulling(body: int, each: int) -> Callable[[str], int]:
 
 
 def waking(body: int) -> Callable[[str], int]:
-    """Pulls of 250 connections that wait, each for a message of its own queue; per message."""
+    """Pulls of 250 connections that wait, each for a message of its own queue; per message. A round is 250 of them."""
     import asyncio
 
-    controller, loop, connect = broker("HeldTopic", queues=250)
-    sends = b"".join(load.send("HeldTopic", f"{n:04d}", n, b"x" * body) for n in range(250))
-    peers = [Peer() for _ in range(250)]
-    pullers, sender, done = [connect(peer) for peer in peers], connect(Peer()), [0]
+    count = 250
+    controller, loop, connect = broker("HeldTopic", queues=count)
+    sends = b"".join(load.send("HeldTopic", f"{n:04d}", n, b"x" * body) for n in range(count))
+    pull = load.pull("HeldTopic", load.QUEUE, load.OFFSET, load.SUBSCRIPTION | load.SUSPEND)
+    rounds = iter(
+        [pull.replace(b"QQQQ", b"%04d" % n).replace(b"OOOOOOOOOO", b"%010d" % at) for n in range(count)]
+        for at in range(2 * sum(CALLS.values()) // count)
+    )
+    rounds = iter(list(rounds))
+    answered = [0, loop.create_future()]
+
+    class Waiting(Peer):
+        def write(self, data):
+            answered[0] += 1
+            if answered[0] == count:
+                answered[1].set_result(None)
+
+        def writelines(self, pieces):
+            self.write(b"")
+
+    pullers, sender = [connect(Waiting()) for _ in range(count)], connect(Peer())
 
     async def inside(which: str) -> int:
-        for _ in range(CALLS[which] // 250):
-            for n, puller in enumerate(pullers):
-                waiting = load.SUBSCRIPTION | load.SUSPEND
-                puller.data_received(load.pull("HeldTopic", f"{n:04d}", f"{done[0]:010d}", waiting))
-            before = [peer.sent for peer in peers]
+        for _ in range(CALLS[which] // count):
+            answered[:] = 0, loop.create_future()
+            for puller, frame in zip(pullers, next(rounds), strict=True):
+                puller.data_received(frame)
             sender.data_received(sends)
-            while controller.pulls.held.count or any(a.sent == b for a, b in zip(peers, before, strict=True)):
-                await asyncio.sleep(0)
-            done[0] += 1
+            await answered[1]
         return CALLS[which]
 
     loop.run_until_complete(controller.start())

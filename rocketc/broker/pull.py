@@ -49,7 +49,7 @@ class PullFlag(enum.IntEnum):
 class PullProcessor:
     """Answers pulls.
 
-    sends  gets the frames that are no pulls
+    sends  gets the frames of other requests
     Its `path` is the compiled way for pulls that find messages; it has the counts of all pulls.
     """
 

@@ -20,7 +20,7 @@ class Limits:
     bytes_in_flight  bytes of the unanswered requests of all connections; at the limit no socket is read
     unread           bytes of answers that a peer has not read, or that wait for the end of this turn of the loop; above
                      it, its socket is not read
-    unread_most      bytes of answers that a peer has not read, without the views of mapped files that wait; above it, the
+    unread_most      bytes of answers that a peer has not read, but for views of mapped files that wait; above it, the
                      connection is closed
     idle             seconds without a byte in either direction, after which a connection is closed (RocketMQ:
                      serverChannelMaxIdleTimeSeconds)

@@ -259,7 +259,7 @@ def test_a_peer_with_too_many_unread_answers_is_closed(caplog):
 
 @pytest.mark.parametrize("closes", [False, True])
 def test_views_of_mapped_files_wait_until_the_peer_reads(closes):
-    """A burst of answers to held pulls: it takes no memory, and does not end the connection."""
+    """A burst of answers to held pulls: it does not take memory, and does not end the connection."""
 
     async def main(server, connect, offsets):
         lazy, other = connect(), connect()
