@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
@@ -60,6 +61,7 @@ class Channel:
         self._waiting: dict[int, tuple[float, asyncio.Future[Command]]] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._failures, self._next_try = 0, 0.0
+        self._fault = "no connection"  # why the last attempt failed
         self._is_closed = False
         self.late_answers = 0  # answers to calls that had ended
 
@@ -110,7 +112,7 @@ class Channel:
             if not done:
                 raise NotSentError("no connection in time")
         if self._link is None:
-            raise NotSentError("the channel is closed" if self._is_closed else "no connection")
+            raise NotSentError("the channel is closed" if self._is_closed else self._fault)
         return self._link
 
     async def _reconnect(self) -> None:
@@ -124,10 +126,10 @@ class Channel:
             self._failures, self._next_try = 0, 0.0
             return
         self._failures += 1
+        self._fault = f"no connection: {_reason(error)}"
         pause = backoff(self._failures, self._chance)
         self._next_try = self._loop.time() + pause
-        level = logging.WARNING if self._failures == 1 else logging.DEBUG
-        _log.log(level, "no connection (%s); next attempt in %d ms", error, 1000 * pause)
+        _log.debug("%s; next attempt in %d ms", self._fault, 1000 * pause)
 
     # what a link reports
 
@@ -169,6 +171,7 @@ class _Link(asyncio.Protocol):
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._decoder = FrameDecoder()
+        self._fault: FrameError | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from it
@@ -188,7 +191,15 @@ class _Link(asyncio.Protocol):
                 raise FrameError("a length in a frame is impossible")
         except FrameError as error:
             _log.warning("%s: %s; the connection is closed", self._transport.get_extra_info("peername"), error)
+            self._fault = error
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._channel.lost(self, error)
+        self._channel.lost(self, error or self._fault)
+
+
+def _reason(error: BaseException) -> str:
+    """Why a connection failed, without the address and the function that asyncio and uvloop add."""
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
