@@ -25,18 +25,24 @@ _OTHERS = re.compile(r"[^][}{]+")
 _WORDS = {"true": True, "false": False, "null": None}
 
 
-def parse(text: str | bytes) -> Any:
+def parse(text: str | bytes, *, object_names: bool = False) -> Any:
     """Parse a JSON text. Names may be integers without quotes; these become int.
 
-    text  bytes are UTF-8
+    text          bytes are UTF-8
+    object_names  names may also be objects, as in a Java map whose keys are objects. Such a name becomes a tuple of its
+                  (name, value) pairs, which must not be objects or lists
     Raises ValueError with the line and column; columns are characters, counted from 1. Time and memory are proportional
     to the length of any text.
 
     >>> parse('{"a":{0:12,"1":[true,null]}}')
     {'a': {0: 12, '1': [True, None]}}
+    >>> parse('{{"queueId":1}:7}', object_names=True)
+    {(('queueId', 1),): 7}
     """
     if isinstance(text, bytes):
         text = _decoded(text)
+    if object_names and "{{" in text:
+        return _Parser(text, object_names=True).parse()
     try:
         return _parse_fast(text)
     except (ValueError, RecursionError):
@@ -92,8 +98,9 @@ def _error(text: str, pos: int, what: str) -> ValueError:
 class _Parser:
     """Parses a text in one pass. Open objects and lists are in a list, so depth does not use the stack."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, object_names: bool = False) -> None:
         self._text = text
+        self._object_names = object_names
         self._pos = 0
         self._open: list[dict[Any, Any] | list[Any]] = []
 
@@ -150,13 +157,32 @@ class _Parser:
         else:
             into.append(value)
 
-    def _name(self) -> str | int:
+    def _name(self) -> str | int | tuple[tuple[Any, Any], ...]:
         if self._text.startswith('"', self._pos):
             return self._string()
+        if self._object_names and self._text.startswith("{", self._pos):
+            return self._object_name()
         if match := _INTEGER_NAME.match(self._text, self._pos):
             self._pos = match.end()
             return int(match[0])
         raise self._wrong("expected a name in quotes, or a whole number")
+
+    def _object_name(self) -> tuple[tuple[Any, Any], ...]:
+        """Read an object without inner objects and lists."""
+        self._pos += 1
+        found: dict[Any, Any] = {}
+        self._object_names = False
+        while not self._take("}"):
+            if found and not self._take(","):
+                raise self._wrong("expected , or }")
+            name = self._name()
+            if not self._take(":"):
+                raise self._wrong("expected :")
+            if self._text[self._pos : self._pos + 1] in ("{", "["):
+                raise self._wrong("an object or list in a name")
+            self._value(found, name)
+        self._object_names = True
+        return tuple(found.items())
 
     def _string(self) -> str:
         start, pos = self._pos, self._pos + 1
