@@ -66,6 +66,21 @@ class NoAnswerError(RocketcError, TimeoutError):
     """The answer to a request did not come in time: the request may have been carried out."""
 
 
+class AnswerError(RocketcError):
+    """A server answered a request with an error, or with something that is not an answer to it.
+
+    code     of the answer; None: the answer cannot be read
+    address  host:port of the server
+    """
+
+    def __init__(self, address: str, text: str, code: int | None = None) -> None:
+        super().__init__(address, text, code)
+        self.address, self.code = address, code
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.args[1]}"
+
+
 class CorruptRecordError(RocketcError, ValueError):
     """Bytes that RocketMQ does not write.
 
