@@ -53,6 +53,10 @@ FOR_ONE = {
     cat NAME/config/consumerOffset.json --json
     """,
 }
+ADMIN = (
+    *("brokers", "topics", "groups", "lag", "connections"),
+    *("reset-offset", "create-topic", "delete-topic", "permissions"),
+)
 HELP = [
     "",
     "cat",
@@ -68,6 +72,8 @@ HELP = [
     "rebuild",
     "salvage",
     "completion",
+    "admin",
+    *(f"admin {name}" for name in ADMIN),
 ]
 IDS = "decode-id --month 2026-11 AC110002000078BF00000000000D1C5F 7F0000010B8F18B4AAC27D1C43620001 nonsense"
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from rocketc.cli.command_group import CommandGroup
 from rocketc.cli.exit_codes import COULD_NOT, DONE, INTERRUPTED, SUMMARY
 
 # Name -> short help; rocketc/cli/NAME.py is loaded when the command runs.
@@ -26,43 +27,22 @@ COMMANDS = {
     "namesrv": "Run a name server for RocketMQ's brokers and clients.",
     "bench": "Compare a store with this machine's memory and disk.",
     "decode-id": "Show the fields of a message id.",
+    "admin": "Ask and change a cluster: topics, groups, lag, offsets.",
     "broker": "Serve a store to clients of RocketMQ, in any language.",
     "completion": "Print the shell completion script.",
 }
 
 
-class _Commands(click.Group):
-    """The commands of COMMANDS, in that order."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        module = name.replace("-", "_")
-        command: click.Command = getattr(importlib.import_module(f"rocketc.cli.{module}"), module)
-        command.short_help = COMMANDS[name]
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"No such command {args[0]!r}.{hint}")
-        return super().resolve_command(ctx, args)
+def _load(name: str) -> click.Command:
+    module = name.replace("-", "_")
+    command: click.Command = getattr(importlib.import_module(f"rocketc.cli.{module}"), module)
+    return command
 
 
 @click.group(
-    cls=_Commands,
+    cls=CommandGroup,
+    table=COMMANDS,
+    load=_load,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=f"""\b

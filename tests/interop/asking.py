@@ -19,7 +19,7 @@ class Asking:
         self._file = self._socket.makefile("rb")
 
     def ask(self, name, body=None, version=479, **fields):
-        """Send a request; return (code, fields, body) of the answer.
+        """Send a request; return (code, fields, body) of the answer. Requests of the server are left out.
 
         name  of the request, or its code
         body  bytes, or a value for JSON
@@ -27,10 +27,14 @@ class Asking:
         texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in fields.items()}
         raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         self._socket.sendall(Command(CODES.get(name, name), texts, raw, 1, 0, None, "JAVA", version).encode())
+        while not (answer := self._read()).is_answer:
+            pass
+        return answer.code, answer.fields, answer.body
+
+    def _read(self):
         size, head = struct.unpack(">II", self._file.read(8))
         rest = self._file.read(size - 4)
-        answer = Command.decode(head >> 24, rest[: head & 0xFFFFFF], rest[head & 0xFFFFFF :])
-        return answer.code, answer.fields, answer.body
+        return Command.decode(head >> 24, rest[: head & 0xFFFFFF], rest[head & 0xFFFFFF :])
 
     def register(
         self, name, address, id=0, topics=("x", "y"), *, cluster="C", state=0, counter=1, filters=(), **fields

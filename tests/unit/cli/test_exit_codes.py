@@ -33,7 +33,7 @@ CASES = (
         clean whole --dry-run | clean new --yes
         decode-id 7F00000100002A9F0000000000000000
         completion bash
-        bench --help | broker --help | namesrv --help"""),
+        bench --help | broker --help | namesrv --help | admin --help"""),
     (DAMAGED, """
         info broken
         cat broken | cat broken --strict | cat broken/config/topics.json
@@ -62,7 +62,8 @@ CASES = (
         completion tcsh
         bench --path
         broker | broker whole --port x
-        namesrv --port x"""),
+        namesrv --port x
+        admin lags | admin lag -n nowhere | admin reset-offset g t --to never | admin permissions -n a:1"""),
     (COULD_NOT, """
         info nope | info none | info locked
         cat nope | cat none | cat locked | cat locked/checkpoint
@@ -77,7 +78,8 @@ CASES = (
         clean nope --yes | clean none --yes | clean whole --conf nope
         bench --path nope
         broker notes --port 0 --namesrv-port 0 | broker open --port 0 --namesrv-port 0 | broker whole -c nope
-        namesrv -c nope"""),
+        namesrv -c nope
+        admin brokers -n 127.0.0.1:1 --timeout 1"""),
 )  # fmt: skip
 
 

@@ -1,0 +1,220 @@
+"""The commands of `rocketc admin` that change the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from rocketc.cli.admin_options import PERMISSIONS, admin_command, draw_table, show_perm
+from rocketc.cli.admin_views import Asks
+from rocketc.cli.arguments import JAVA_INT_MAX, Number
+from rocketc.cli.exit_codes import DONE, NOT_FOUND
+from rocketc.cli.output import Out, can_ask, confirm, note, print_result
+from rocketc.cli.times import When
+from rocketc.client.admin import EARLIEST, LATEST, Admin
+from rocketc.client.routes import MessageQueue
+from rocketc.errors import AnswerError
+from rocketc.remoting.codes import Code
+from rocketc.tables.topics import MESSAGE_TYPE, TopicConfig, topic_name_error
+
+_YES = click.option("-y", "--yes", is_flag=True, help="Do it without a question. A script without a terminal needs it.")
+_DRY = click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
+_BROKERS = click.option(
+    "-b", "--broker", "brokers", multiple=True, metavar="NAME", help="Only on this one; repeatable."
+)
+_PERM = click.Choice(list(PERMISSIONS))
+
+
+class _Position(When):
+    """A time, or `earliest` or `latest`."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value in ("earliest", "latest"):
+            return EARLIEST if value == "earliest" else LATEST
+        return super().convert(value, param, ctx)
+
+
+@admin_command(
+    "rocketc admin reset-offset billing orders --to -2h --dry-run",
+    "rocketc admin reset-offset billing orders --to latest --yes",
+    name="reset-offset",
+)
+@click.argument("group")
+@click.argument("topic")
+@click.option(
+    "--to", "position", type=_Position(), required=True, metavar="TIME",
+    help="earliest, latest, or a time: ISO-8601, epoch ms, -2h.",
+)  # fmt: skip
+@_DRY
+@_YES
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print the offsets as one JSON object.")
+def reset_offset(asks: Asks, group: str, topic: str, position: int, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Let the consumer group GROUP continue at a time, in all queues of TOPIC.
+
+    It first shows the old and the new offset of each queue, and asks. Messages after the new offset are consumed, also
+    those that the group has consumed before. Consumers may be online.
+    The exit code is 1 if the answer is not yes or there is no topic TOPIC.
+    """
+    try:
+        old, new = asks(lambda admin: _offsets(admin, group, topic, position))
+    except AnswerError as error:
+        return _missing(error)
+    _may_ask(dry_run or yes)
+    if dry_run or not yes:
+        _print_offsets(as_json and dry_run, group, old, new)
+    if dry_run:
+        return DONE
+    if not yes and not confirm(f"reset {group} in {topic}?"):
+        return NOT_FOUND
+    changed = asks(lambda admin: admin.reset_offset(group, topic, position))
+    if yes:
+        _print_offsets(as_json, group, old, changed)
+    return DONE
+
+
+async def _offsets(
+    admin: Admin, group: str, topic: str, position: int
+) -> tuple[dict[MessageQueue, int], dict[MessageQueue, int]]:
+    state = await admin.consume_state(group, topic)
+    old = {queue: lag.consumer_offset for queue, lag in state.queues.items() if queue.topic == topic}
+    return old, await admin.offsets_at(topic, position)
+
+
+def _print_offsets(as_json: bool, group: str, old: dict[MessageQueue, int], new: dict[MessageQueue, int]) -> None:
+    print_result(
+        as_json,
+        lambda: {
+            "group": group,
+            "queues": [
+                {
+                    "topic": queue.topic,
+                    "broker": queue.broker_name,
+                    "queueId": queue.queue_id,
+                    "oldOffset": old.get(queue),
+                    "newOffset": offset,
+                }
+                for queue, offset in new.items()
+            ],
+        },
+        lambda color: draw_table(
+            ("broker", ">queue", ">old offset", ">new offset", "messages"), _offset_rows(old, new), color
+        ),
+    )
+
+
+def _offset_rows(old: dict[MessageQueue, int], new: dict[MessageQueue, int]) -> Iterable[Sequence[object]]:
+    for queue, offset in new.items():
+        before = old.get(queue)
+        text = "-"
+        if before is not None and before != offset:
+            text = f"{abs(before - offset):,} {'again' if offset < before else 'skipped'}"
+        yield queue.broker_name, queue.queue_id, "-" if before is None else f"{before:,}", f"{offset:,}", text
+
+
+@admin_command(
+    "rocketc admin create-topic orders --queues 8",
+    "rocketc admin create-topic payments -b broker-a --type FIFO",
+    name="create-topic",
+)
+@click.argument("topic")
+@click.option("--queues", type=Number(1, JAVA_INT_MAX), default=8, metavar="N", help="On each broker. Default: 8.")
+@click.option("--perm", type=_PERM, default="rw", help="Whether it may be read and written. Default: rw.")
+@click.option("--order", is_flag=True, help="Its messages are ordered.")
+@click.option(
+    "--type", "kind", type=click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]),
+    help="Type of its messages, for brokers of 5.x.",
+)  # fmt: skip
+@_BROKERS
+def create_topic(
+    asks: Asks, topic: str, queues: int, perm: str, order: bool, kind: str | None, brokers: tuple[str, ...]
+) -> int:
+    """Create TOPIC on all brokers, or change its settings."""
+    fault = topic_name_error(topic)
+    if fault is not None:
+        raise click.UsageError(f"{topic!r}: {fault}")
+    attributes = {} if kind is None else {MESSAGE_TYPE: kind}
+    config = TopicConfig(topic, queues, queues, PERMISSIONS[perm], order, attributes=attributes)
+    names = asks(lambda admin: admin.create_topic(config, brokers or None))
+    if not names:
+        note("the name server does not know a broker")
+        return NOT_FOUND
+    with Out() as out:
+        out.write_text(f"{topic}: {queues} queues on {', '.join(names)}\n")
+    return DONE
+
+
+@admin_command("rocketc admin delete-topic orders", "rocketc admin delete-topic orders --yes", name="delete-topic")
+@click.argument("topic")
+@_YES
+def delete_topic(asks: Asks, topic: str, yes: bool) -> int:
+    """Delete TOPIC with its queues on all brokers, and the offsets of all groups in it.
+
+    It first shows what would be deleted, and asks. The messages stay in the commit log until its files expire.
+    The exit code is 1 if the answer is not yes or there is no topic TOPIC.
+    """
+    try:
+        state = asks(lambda admin: admin.topic_state(topic))
+    except AnswerError as error:
+        return _missing(error)
+    _may_ask(yes)
+    messages = sum(queue.max_offset - queue.min_offset for queue in state.values())
+    names = sorted({queue.broker_name for queue in state})
+    if not yes and not confirm(f"delete {topic}, {messages:,} messages on {', '.join(names)}?"):
+        return NOT_FOUND
+    deleted = asks(lambda admin: admin.delete_topic(topic))
+    with Out() as out:
+        out.write_text(f"{topic}: deleted on {', '.join(deleted)}\n")
+    return DONE
+
+
+@admin_command("rocketc admin permissions orders --set r", "rocketc admin permissions -b broker-a --set r")
+@click.argument("topic", required=False)
+@click.option("--set", "chosen", type=_PERM, help="The new permission: r read, w write.")
+@_BROKERS
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print the permissions as one JSON object.")
+def permissions(asks: Asks, topic: str | None, chosen: str | None, brokers: tuple[str, ...], as_json: bool) -> int:
+    """Show the permissions of TOPIC on each broker, or change them with --set.
+
+    Without TOPIC, `-b NAME --set r` stops sends to a broker, for example before it is shut down. Producers then use
+    other brokers, and consumers read it to its end. `-b NAME --set rw` ends that, and so does a restart of the broker.
+    The exit code is 1 if there is no topic TOPIC.
+    """
+    if topic is None:
+        if chosen not in ("r", "rw") or len(brokers) != 1:
+            raise click.UsageError("give TOPIC; or -b NAME and --set r or rw for a whole broker")
+        count = asks(lambda admin: admin.set_broker_writable(brokers[0], chosen == "rw"))
+        with Out() as out:
+            out.write_text(f"{brokers[0]}: {count} topics changed in the name server\n")
+        return DONE if count else NOT_FOUND
+    try:
+        if chosen is not None:
+            asks(lambda admin: admin.set_topic_permission(topic, PERMISSIONS[chosen], brokers or None))
+        found: dict[str, TopicConfig] = asks(lambda admin: admin.topic_config(topic))
+    except AnswerError as error:
+        return _missing(error)
+    shown = {name: config for name, config in found.items() if not brokers or name in brokers}
+    print_result(
+        as_json,
+        lambda: {"topic": topic, "permissions": {name: config.perm for name, config in shown.items()}},
+        lambda color: draw_table(("broker", "permission"), _perm_rows(shown), color),
+    )
+    return DONE
+
+
+def _perm_rows(found: dict[str, Any]) -> Iterable[Sequence[object]]:
+    return ((name, show_perm(config.perm)) for name, config in found.items())
+
+
+def _missing(error: AnswerError) -> int:
+    """Report a topic that does not exist; raise any other error."""
+    if error.code != Code.TOPIC_NOT_EXIST:
+        raise error
+    note(str(error))
+    return NOT_FOUND
+
+
+def _may_ask(without: bool) -> None:
+    if not without and not can_ask():
+        raise click.UsageError("there is no terminal to ask on; give --yes")
