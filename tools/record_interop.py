@@ -3,8 +3,8 @@
     tools/record_interop.py [--client RELEASE ...] [--against ADDRESS] [--check] [--differences] [SCENARIO ...]
 
 Needs Java, Maven and Go. Each line has a release of the clients, a scenario of tests/interop/java/Clients.java and its
-outcome at a broker of 5.3.3. All scenarios run twice. If outcomes differ, the tool
-prints them and does not write the file.
+outcome at a broker of 5.3.3. All scenarios, or the named ones, run twice. If outcomes differ, the tool
+prints them and does not write the file. Outcomes of other scenarios stay in the file.
 --against A    play at the cluster of this name server, print what differs from the file, write nothing
 --check        compare with the file, write nothing
 --differences  print what a broker of 4.9.7 does differently
@@ -61,6 +61,18 @@ def compare(title: str, first: dict[str, Any], second: dict[str, Any]) -> int:
     return count
 
 
+def write(made: dict[str, dict[str, Any]], *, keep: bool) -> None:
+    """Write the file; keep: the outcomes in it stay, unless they are in `made`."""
+    lines = []
+    for client in [*RELEASES, GO]:
+        outcomes = {**(recorded().get(client, {}) if keep or client not in made else {}), **made.get(client, {})}
+        for name, outcome in sorted(outcomes.items()):
+            entry = {"client": client, "scenario": name, "outcome": outcome}
+            lines.append(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
+    RECORDED.write_text("".join(lines), encoding="utf-8")
+    print(f"{RECORDED.relative_to(ROOT)}: {len(lines)} outcomes")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--client", nargs="+", default=[*RELEASES, GO])
@@ -69,7 +81,7 @@ def main() -> int:
     parser.add_argument("--differences", action="store_true")
     parser.add_argument("names", nargs="*", metavar="SCENARIO")
     options = parser.parse_args()
-    lines, bad = [], 0
+    made, bad = {}, 0
     for client in options.client:
         if options.against:
             found = play_at(options.against, client, options.names, options.against)
@@ -83,12 +95,9 @@ def main() -> int:
         else:
             bad += compare(f"client {client}, two runs", outcomes, play(client, "5.3.3", options.names))
             bad += sum("failed" in outcome for outcome in outcomes.values() if isinstance(outcome, dict))
-            for name, outcome in outcomes.items():
-                entry = {"client": client, "scenario": name, "outcome": outcome}
-                lines.append(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
-    if lines and not bad and not options.names:
-        RECORDED.write_text("".join(lines), encoding="utf-8")
-        print(f"{RECORDED.relative_to(ROOT)}: {len(lines)} outcomes")
+            made[client] = outcomes
+    if made and not bad:
+        write(made, keep=bool(options.names))
     return 1 if bad else 0
 
 
