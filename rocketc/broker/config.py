@@ -10,6 +10,7 @@ from typing import Any
 
 from rocketc.config import StoreConfig, properties, store_fields, typed_property
 from rocketc.config_fields import INT32_MOST, check_setting
+from rocketc.format.traces import TRACE_TOPIC
 
 MOST_PORT = 65535
 _LONG_MOST = (1 << 63) - 1
@@ -72,7 +73,7 @@ class BrokerConfig:
     cluster_topic_enable: bool = True
     broker_topic_enable: bool = True
     trace_topic_enable: bool = False
-    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    msg_trace_topic_name: str = TRACE_TOPIC
     region_id: str = "DefaultRegion"
     trace_on: bool = True
     long_polling_enable: bool = True

@@ -43,7 +43,9 @@ def _describe_format() -> str:
     "end, with -F: only new messages.",
 )
 @prints_messages(
-    "see below", "Form of the body, or none. In JSON: body (bodyBase64 if it is not UTF-8), bodyHex, bodyBase64."
+    "see below",
+    "Form of the body, or none. In JSON: body (bodyBase64 if it is not UTF-8), bodyHex, bodyBase64. trace: the records "
+    "of message trace; without --json, this is the default for RMQ_SYS_TRACE_TOPIC.",
 )
 @click.option("-F", "--follow", is_flag=True, help="Wait for new messages and print them, until Ctrl-C or -c.")
 @takes_kind

@@ -289,7 +289,7 @@ def _sys_flag(flag: int) -> str:
 def _body(body: bytes, form: str) -> list[str]:
     """The lines of a body, indented so that they can't be mistaken for fields."""
     if form != "text":
-        return ["  " + BODY_FORMS[form][0](body).decode("ascii")]
+        return ["  " + visible(line) for line in BODY_FORMS[form][0](body).decode("utf-8").split("\n")]
     try:
         return ["  " + visible(line) for line in body.decode().split("\n")] if body else []
     except UnicodeDecodeError:

@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
+from rocketc.format.traces import TRACE_TOPIC, decode_traces, trace_lines
 from rocketc.read._message import Message
 from rocketc.report.text import show_time, visible, visible_json
 
@@ -18,6 +19,7 @@ BODY_FORMS: dict[str, tuple[Callable[[bytes], bytes], str | None]] = {
     "hex": (lambda body: body.hex().encode(), "bodyHex"),
     "base64": (b64encode, "bodyBase64"),
     "none": (lambda body: b"", None),
+    "trace": (lambda body: "\n".join(trace_lines(body)).encode("utf-8", "backslashreplace"), "trace"),
 }
 
 # Each token of -f: its description, and the function that returns its value, or None.
@@ -104,7 +106,10 @@ def _text(value: Any) -> str:
 
 
 def json_printer(body: str, terminal: bool) -> Printer:
-    """Print one JSON object per line: Message.to_json(), with `bodyHex`, `bodyBase64` or no body if requested."""
+    """Print one JSON object per line: Message.to_json(); with `bodyHex`, `bodyBase64`, `trace` or no body if requested.
+
+    trace  the records of a trace message, as in decode_traces()
+    """
     encode = json.JSONEncoder(ensure_ascii=False).encode
 
     def with_body(m: Message) -> str:
@@ -114,7 +119,7 @@ def json_printer(body: str, terminal: bool) -> Printer:
             if key not in ("body", "bodyBase64"):
                 out[key] = value
             elif name is not None:
-                out[name] = form(m.body).decode("ascii")
+                out[name] = decode_traces(m.body) if body == "trace" else form(m.body).decode("ascii")
         return encode(out)
 
     text = Message.to_json if body == "text" else with_body
@@ -125,7 +130,10 @@ def json_printer(body: str, terminal: bool) -> Printer:
 
 
 def line_printer(body: str, color: bool) -> Printer:
-    """Print one readable line: time, topic/queue@offset, tags, keys, body; `-` for missing values."""
+    """Print one readable line: time, topic/queue@offset, tags, keys, body; `-` for missing values.
+
+    A message of RMQ_SYS_TRACE_TOPIC gets a line for each of its trace records.
+    """
     form = "{} {}/{}@{} {} {}"
     if color:
         form = "\x1b[2m{}\x1b[0m \x1b[36m{}/{}@{}\x1b[0m \x1b[33m{}\x1b[0m \x1b[32m{}\x1b[0m"
@@ -142,6 +150,11 @@ def line_printer(body: str, color: bool) -> Printer:
         )
         if body == "none":
             return f"{head}\n".encode()
+        if body == "trace" or (body == "text" and m.topic == TRACE_TOPIC):
+            lines = trace_lines(m.body) or [""]
+            return "".join(f"{head} {visible(line)}".rstrip() + "\n" for line in lines).encode(
+                "utf-8", "backslashreplace"
+            )
         if body == "text":
             return f"{head} {visible(m.body.decode('utf-8', 'backslashreplace'))}\n".encode()
         return f"{head} ".encode() + BODY_FORMS[body][0](m.body) + b"\n"

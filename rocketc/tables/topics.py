@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from rocketc._arguments import shown
 from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
 from rocketc.errors import IllegalMessageError
+from rocketc.format.traces import TRACE_TOPIC
 from rocketc.tables.config_manager import Clock, ConfigEntry, ConfigMap, now_ms, path_of
 from rocketc.tables.fastjson import in_java_order
 
@@ -23,7 +24,7 @@ _SYSTEM_TOPICS = frozenset(
         "BenchmarkTest",
         "RMQ_SYS_TRANS_HALF_TOPIC",
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
+        TRACE_TOPIC,
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",

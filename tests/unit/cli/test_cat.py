@@ -605,3 +605,39 @@ def test_start_is_parsed_once():
     from rocketc.cli.arguments import StartAt
 
     assert StartAt().convert(Start("last", 3), None, None) == Start("last", 3)
+
+
+TRACE = (
+    b"Recall\x011700000000000\x01R\x01shop\x01orders\x01M1\x01true\x02"
+    b"SubAfter\x01Q\x01M\x1b[31m\x015\x01false\x01\x011\x02"
+)
+
+
+def test_message_trace_is_shown_record_by_record(tmp_path, cat, run):
+    log = GrowingLog(tmp_path / "commitlog")
+    for topic in ("RMQ_SYS_TRACE_TOPIC", "audit-trace"):
+        log.append(topic, TRACE, properties={"KEYS": "M1 M2"}, store_timestamp=T0)
+    records = ["Recall timestamp=1700000000000 regionId=R group=shop topic=orders msgId=M1 success=true",
+               r"SubAfter requestId=Q msgId=M\x1b[31m costTime=5 success=false contextCode=TIME_OUT"]  # fmt: skip
+    code, out, err = cat(tmp_path, "-t", "RMQ_SYS_TRACE_TOPIC")
+    head = "2023-11-14T22:13:20.000Z RMQ_SYS_TRACE_TOPIC/0@0 - M1,M2 "
+    assert (code, out.decode(), err) == (0, "".join(f"{head}{one}\n" for one in records), "")
+    _, out, _ = cat(tmp_path, "-t", "audit-trace", "--body", "trace")
+    assert [line.partition("M1,M2 ")[2] for line in out.decode().splitlines()] == records
+    _, out, _ = cat(tmp_path, "-t", "audit-trace")
+    assert out.count(b"\n") == 1 and rb"Recall\x01" in out
+    _, out, _ = cat(tmp_path, "-t", "audit-trace", "--body", "trace", "--json")
+    message = json.loads(out)
+    assert [one["type"] for one in message["trace"]] == ["Recall", "SubAfter"] and "body" not in message
+    assert cat(tmp_path, "-t", "audit-trace", "-f", r"%s\n")[1] == TRACE + b"\n"
+    assert cat(tmp_path, "-t", "audit-trace", "-f", r"%s\n", "--body", "trace")[1].count(b"\n") == 2
+    _, out, _ = run("get", tmp_path, "--phy-offset", 0, "--body", "trace")
+    assert out.splitlines()[-2:] == [f"  {one}" for one in records]
+
+
+def test_a_trace_topic_without_trace_records(tmp_path, cat):
+    log = GrowingLog(tmp_path / "commitlog")
+    for body in (b"", b"a plain text", b"\xff"):
+        log.append("RMQ_SYS_TRACE_TOPIC", body, store_timestamp=T0)
+    _, out, _ = cat(tmp_path)
+    assert [line.partition(" - -")[2] for line in out.decode().splitlines()] == ["", " a plain text", " \\xff"]
