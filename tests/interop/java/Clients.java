@@ -39,6 +39,7 @@ public final class Clients {
         Sends.register(scenarios);
         Requests.register(scenarios);
         Pushes.register(scenarios);
+        Traces.register(scenarios);
         Pulls.register(scenarios);
         Lookups.register(scenarios);
         Raws.register(scenarios);
