@@ -112,6 +112,9 @@ class BrokerConfig:
 
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(BrokerConfig)}
 
+# What RocketMQ's broker does by default, and a store that a program opens does not: it deletes expired messages.
+SERVED: dict[str, Any] = {"clean_resource_interval": 10_000}
+
 
 def check_field(name: str, value: object, said: str) -> None:
     """Check the value of a field of BrokerConfig. Raises ValueError, which names the field as `said`.
@@ -152,7 +155,7 @@ def read_broker_conf(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Stor
         fields = _typed(found)
         BrokerConfig(**fields)
         of_store, unused = store_fields(found)
-        return fields, StoreConfig.rocketmq(**of_store), [key for key in unused if key not in _OF_KEY]
+        return fields, StoreConfig.rocketmq(**{**SERVED, **of_store}), [key for key in unused if key not in _OF_KEY]
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rocketc._arguments import whole_number
 from rocketc.broker.child import ChildBroker
 from rocketc.broker.config import MOST_PORT, BrokerConfig
-from rocketc.broker.settings import split_fields, temporary_config
+from rocketc.broker.settings import served_config, split_fields, temporary_config
 from rocketc.config import StoreConfig
 from rocketc.config_fields import Flush
 from rocketc.errors import ClosedError, IllegalMessageError
@@ -42,7 +42,8 @@ class Broker:
 
     It is a context manager, also with `async with`. start() and close() do the same. All threads may use it.
 
-    path          root folder of a store, which is kept; None: a temporary store of small files, removed at the end
+    path          root folder of a store, which is kept; None: a temporary store of small files, removed at the end.
+                  Messages of a kept store expire, as a broker's do: see file_reserved_time
     port          of the broker, on 127.0.0.1; 0: a free one
     namesrv_port  of the name server; 0: a free one. There is none if namesrv_addr is given
     flush         "async" (default): a send is answered when the message is in the log; "sync": when it is on the disk
@@ -84,6 +85,7 @@ class Broker:
             self._store_config = temporary_config(self._store_config, of_store)
         else:
             refuse_urls([os.fspath(path)], "Broker()")
+            self._store_config = served_config(self._store_config, of_store)
             self._root = os.path.abspath(os.fspath(path))
         self._flush, self._fields = flush, fields
         self._is_child = process

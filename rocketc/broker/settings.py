@@ -9,21 +9,21 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rocketc.broker.config import BrokerConfig, check_field
+from rocketc.broker.config import SERVED, BrokerConfig, check_field
 from rocketc.config import StoreConfig, refuse_unknown
 from rocketc.config_fields import ConfigFields
 
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(BrokerConfig)}
 _ELSEWHERE = {"listen_port": "port", "store_path_root_dir": "path", "store_host": "port and broker_ip1"}
 
-# A temporary store: small files, and it accepts messages on a disk that is nearly full.
+# A temporary store: small files. It accepts messages on a disk that is nearly full, because nothing looks at the disk.
 TEMPORARY: dict[str, Any] = {
     "mapped_file_size_commit_log": 16 << 20,
     "mapped_file_size_consume_queue": 100_000,
     "mapper_file_size_batch_consume_queue": 230_000,
     "max_hash_slot_num": 10_000,
     "max_index_num": 40_000,
-    "disk_space_warning_level_ratio": 99,
+    "clean_resource_interval": 0,
 }
 
 
@@ -88,6 +88,15 @@ def split_fields(
     return of_broker, {name: value for name, value in fields.items() if name not in _DEFAULTS}
 
 
+def served_config(config: StoreConfig, given: Iterable[str] = ()) -> StoreConfig:
+    """Return the settings with a broker's defaults, except for the fields that are given.
+
+    >>> served_config(StoreConfig()).clean_resource_interval
+    10000
+    """
+    return _with(config, SERVED, given)
+
+
 def temporary_config(config: StoreConfig, given: Iterable[str] = ()) -> StoreConfig:
     """Return the settings with those of a temporary store, except for the fields that are given.
 
@@ -96,8 +105,12 @@ def temporary_config(config: StoreConfig, given: Iterable[str] = ()) -> StoreCon
     >>> temporary_config(StoreConfig(max_index_num=100), ["max_index_num"]).max_index_num
     100
     """
+    return _with(config, TEMPORARY, given)
+
+
+def _with(config: StoreConfig, defaults: Mapping[str, Any], given: Iterable[str]) -> StoreConfig:
     kept = set(given)
-    return config.replace(**{name: value for name, value in TEMPORARY.items() if name not in kept})
+    return config.replace(**{name: value for name, value in defaults.items() if name not in kept})
 
 
 @contextlib.contextmanager

@@ -60,11 +60,11 @@ def broker(
     A program that starts a broker for its tests uses --temporary --json --until-eof, and 0 for both ports.
     """
     from rocketc.broker.config import BrokerConfig, read_broker_conf
-    from rocketc.broker.settings import split_fields, temporary_config, temporary_folder
+    from rocketc.broker.settings import served_config, split_fields, temporary_config, temporary_folder
     from rocketc.cli.serving import serve
 
     fields: dict[str, Any] = {}
-    store_config = StoreConfig()
+    store_config = served_config(StoreConfig())
     if conf is not None:
         try:
             fields, store_config, unused = read_broker_conf(conf)

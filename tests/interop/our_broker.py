@@ -21,6 +21,7 @@ class OurBroker:
     """
 
     def __init__(self, store: Path, *options: object, **fields: object) -> None:
+        fields = {"clean_resource_interval": 0, **fields}  # the disk of a test's machine may be full
         chosen = ["--namesrv-port", 0, "--json", "--settings", json.dumps(fields), *options]
         self._process = start("broker", store, *chosen)
         line = self._process.stdout.readline()
