@@ -11,6 +11,7 @@ from typing import Any
 from rocketc.config import StoreConfig, properties, store_fields, typed_property
 from rocketc.config_fields import INT32_MOST, check_setting
 from rocketc.format.traces import TRACE_TOPIC
+from rocketc.derived._dispatcher import delays_of
 
 MOST_PORT = 65535
 _LONG_MOST = (1 << 63) - 1
@@ -53,7 +54,7 @@ class BrokerConfig:
     lite_pull_message_enable      LITE_PULL_MESSAGE is allowed
     enable_property_filter        SQL92 filters are allowed
     reject_transaction_message    transactions are refused
-    flush_consumer_offset_interval, register_name_server_period  ms
+    flush_consumer_offset_interval, flush_delay_offset_interval, register_name_server_period  ms
     start_accept_send_request_time_stamp  ms since the epoch; sends before it are refused
     default_query_max_num, max_msgs_num_batch  messages of one look-up by unique key, and by key
 
@@ -85,6 +86,7 @@ class BrokerConfig:
     store_reply_message_enable: bool = True
     real_time_notify_consumer_change: bool = True
     flush_consumer_offset_interval: int = 5_000
+    flush_delay_offset_interval: int = 10_000
     register_name_server_period: int = 30_000
     register_broker_timeout_mills: int = 24_000
     start_accept_send_request_time_stamp: int = 0
@@ -155,7 +157,9 @@ def read_broker_conf(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Stor
         fields = _typed(found)
         BrokerConfig(**fields)
         of_store, unused = store_fields(found)
-        return fields, StoreConfig.rocketmq(**{**SERVED, **of_store}), [key for key in unused if key not in _OF_KEY]
+        store = StoreConfig.rocketmq(**{**SERVED, **of_store})
+        delays_of(store.message_delay_level)
+        return fields, store, [key for key in unused if key not in _OF_KEY]
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 

@@ -14,11 +14,13 @@ from typing import Any
 
 from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX
 from rocketc.broker import names
+from rocketc.broker._deliveries import Deliveries
 from rocketc.broker._send_path import SendPath, peer_host
 from rocketc.broker.client_processor import ClientProcessor
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.consumer_processor import ConsumerProcessor
 from rocketc.broker.consumers import ConsumerManager
+from rocketc.broker.delays import DelayService
 from rocketc.broker.flush_waits import FlushWaits
 from rocketc.broker.groups import GroupManager
 from rocketc.broker.lock_processor import LockProcessor
@@ -30,11 +32,14 @@ from rocketc.broker.producers import ProducerManager
 from rocketc.broker.pull import PullProcessor
 from rocketc.broker.rates import SAMPLE_SECONDS
 from rocketc.broker.replies import ReplyProcessor
+from rocketc.broker.retries import Retries
 from rocketc.broker.runtime_info import RuntimeInfo
 from rocketc.broker.send import SPECIAL, SendProcessor, encode_properties, failed, refusal
+from rocketc.broker.send_back import SendBackProcessor
 from rocketc.broker.table_writer import TableWriter
 from rocketc.broker.topics import FORBIDDEN, TopicManager, name_fault
-from rocketc.errors import RocketcError, StoreFullError, StoreIOError
+from rocketc.derived._dispatcher import delays_of
+from rocketc.errors import RocketcError, StoreFailedError, StoreFullError, StoreIOError
 from rocketc.remoting.addresses import join_address
 from rocketc.remoting.command import Command
 from rocketc.remoting.connection import Connection
@@ -44,7 +49,7 @@ from rocketc.store._store import MessageStore
 from rocketc.store.subscription import Subscription as Changes
 from rocketc.tables.config_manager import Clock, now_ms
 from rocketc.tables.groups import SubscriptionGroups
-from rocketc.tables.offsets import ConsumerOffsets
+from rocketc.tables.offsets import ConsumerOffsets, DelayOffsets
 from rocketc.tables.topics import PERM_WRITE, TopicConfig
 
 _log = logging.getLogger("rocketc.broker")
@@ -100,6 +105,13 @@ class BrokerController:
         )
         self.producers = ProducerManager()
         self.locks = RebalanceLockManager()
+        self.delays = DelayService(
+            store,
+            delays_of(store.config.message_delay_level),
+            DelayOffsets(store.path, clock=clock),
+            Deliveries(store, names.REAL_TOPIC, names.REAL_QUEUE, names.HALF_TOPIC),
+            clock,
+        )
         self.pulls = PullProcessor(store, self.topics, self.groups, self.consumers, self.offsets, config, self.path)
         accept_at = config.start_accept_send_request_time_stamp
         self.runtime = RuntimeInfo(store, self.pulls.path, clock, accept_at=accept_at)
@@ -145,11 +157,13 @@ class BrokerController:
 
     def _processors(self, chance: random.Random) -> list[Processor]:
         config, store = self.config, self.store
+        retries = Retries(self.topics, self.groups.find, self.locks, self._clock)
         sends = SendProcessor(
             self.path,
             self.waits,
             self.topics,
-            self.groups,
+            retries,
+            self.delays,
             config,
             self.host,
             store.config.max_message_size,
@@ -158,6 +172,9 @@ class BrokerController:
         )
         return [
             sends,
+            SendBackProcessor(
+                store, self.path, self.waits, self.topics, retries, self.delays, config, self.host, chance
+            ),
             ReplyProcessor(
                 sends.check,
                 self._call_client,
@@ -244,7 +261,11 @@ class BrokerController:
         self._changes = self.store.subscribe()
         self._services = await Services().__aenter__()
         self._services.start("changes of queues", self._follow(self._changes))
-        self._services.start("consumer offsets", self._persist())
+        consumers, delays = self.config.flush_consumer_offset_interval, self.config.flush_delay_offset_interval
+        self._services.start("consumer offsets", self._persist(self.offsets, "consumers", consumers / 1000))
+        self._services.start("delay offsets", self._persist(self.delays, "delay levels", delays / 1000))
+        for level in range(1, self.delays.levels + 1):
+            self._services.start(f"delay level {level}", self.delays.run(level))
         self._services.start("idle clients", self._expire())
         self._services.start("rates", self._sample())
         if not self.config.real_time_notify_consumer_change:
@@ -282,6 +303,7 @@ class BrokerController:
         self.name_servers.close()
         self.topics.close()
         await self.tables.close()
+        await self._write(self.delays, "delay levels")
         for table in (self.offsets, self.topics.table, self.groups.table):
             await self._in_thread(table.persist)
 
@@ -302,13 +324,16 @@ class BrokerController:
         await first
         await self.name_servers.run(self.config.register_name_server_period / 1000)
 
-    async def _persist(self) -> None:
+    async def _persist(self, offsets: ConsumerOffsetManager | DelayService, what: str, period: float) -> None:
         while True:
-            await asyncio.sleep(self.config.flush_consumer_offset_interval / 1000)
-            try:
-                await self._in_thread(self.offsets.persist)
-            except (StoreIOError, StoreFullError) as error:
-                _log.warning("the offsets of consumers are not written: %s; it is tried again", error)
+            await asyncio.sleep(period)
+            await self._write(offsets, what)
+
+    async def _write(self, offsets: ConsumerOffsetManager | DelayService, what: str) -> None:
+        try:
+            await self._in_thread(offsets.persist)
+        except (StoreIOError, StoreFullError, StoreFailedError) as error:
+            _log.warning("the offsets of %s are not written: %s; it is tried again", what, error)
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
         if self.store.background:

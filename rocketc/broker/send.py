@@ -26,7 +26,9 @@ from rocketc.broker import names
 from rocketc.broker._send_path import SendPath, peer_host
 from rocketc.broker.batches import decode_batch
 from rocketc.broker.config import BrokerConfig
+from rocketc.broker.delays import DelayService, delay_level, delayed
 from rocketc.broker.flush_waits import FlushWaits
+from rocketc.broker.retries import Retries
 from rocketc.broker.topics import FORBIDDEN, READ_WRITE, TopicManager, name_fault
 from rocketc.broker.unique_keys import UniqueKeys
 from rocketc.errors import BadRequestError, RocketcError
@@ -116,7 +118,8 @@ class SendProcessor:
 
     path    appends to the store
     waits   of answers until a flush; None: nothing waits
-    groups  the consumer groups: %RETRY% topics belong to them
+    retries the rules of %RETRY% topics
+    delays  delivers delayed messages
     host    (address, port) that clients know
     """
 
@@ -127,26 +130,28 @@ class SendProcessor:
         path: SendPath,
         waits: FlushWaits | None,
         topics: TopicManager,
-        groups: Container[str],
+        retries: Retries,
+        delays: DelayService,
         config: BrokerConfig,
         host: tuple[str, int],
         max_message_size: int,
         clock: Callable[[], int],
         chance: random.Random,
     ) -> None:
-        self._path, self._waits, self._topics, self._groups = path, waits, topics, groups
+        self._path, self._waits, self._topics = path, waits, topics
+        self._retries, self._delays = retries, delays
         self._config, self._host, self._most = config, host, max_message_size
         self._clock, self._chance = clock, chance
         self._keys = UniqueKeys(host[0], clock, chance)
         self._told = {names.MSG_REGION: config.region_id, names.TRACE_ON: str(config.trace_on).lower()}
 
     def process(self, call: Call) -> Answer | None:
-        is_known = self._topics.is_written(call.values["topic"])
         answer = self._send(call)
         if answer is None:
             return None
         answer.fields = {**answer.fields, **self._told}
-        if is_known or call.values["topic"] not in self._topics.table:
+        name = call.values["topic"]
+        if name not in self._topics.table or self._topics.is_written(name):
             return answer
         self._topics.save(lambda: call.later(answer))  # a topic that an answer shows survives a kill
         return None
@@ -167,14 +172,39 @@ class SendProcessor:
         is_batch = call.command.code == SEND_BATCH or sent.get("batch", False)
         if not call.command.body:
             raise BadRequestError("the message lacks a body")  # RocketMQ's answer is an exception's too
+        dead = self._dead_letters(call, found)
+        if isinstance(dead, Answer):
+            return dead
+        if dead is not None:
+            found, queue_id = dead, 0
         try:
             needs_key = not is_batch or found.queue_type == "BatchCQ"
             properties = self._properties(sent.get("properties") or "", needs_key)
+            if dead is not None:
+                properties[PROPERTY_DELAY] = "-1"
+                properties.pop(names.TRANSACTION, None)
             if (refused := self._refuse(sent, found, properties, is_batch)) is not None:
                 return refused
             return self._store(call, found, queue_id, properties, is_batch)
+        except BadRequestError:
+            raise
         except ValueError as error:
             return Answer(Code.MESSAGE_ILLEGAL, remark=str(error))
+
+    def _dead_letters(self, call: Call, topic: TopicConfig) -> TopicConfig | Answer | None:
+        """Return the topic of dead letters if a send to a retry topic is one; None if it is not; or an answer."""
+        if not topic.topic_name.startswith(RETRY_PREFIX):
+            return None
+        sent = call.values
+        group = self._retries.group(topic.topic_name[len(RETRY_PREFIX) :])
+        if isinstance(group, Answer):
+            return group
+        times, most = sent.get("reconsumeTimes", 0), sent.get("maxReconsumeTimes")
+        if not self._retries.is_over(group, times, most, call.command.version):
+            return None
+        found = self._retries.dead_letters(group.group_name)
+        sent["topic"] = found.topic_name  # the one that must be on the disk before the answer
+        return found
 
     def check(self, sent: dict[str, Any]) -> TopicConfig | Answer:
         """Check the topic of a send or of a reply, in RocketMQ's order. Return the topic, or the answer."""
@@ -218,20 +248,19 @@ class SendProcessor:
     def _refuse(
         self, sent: dict[str, Any], topic: TopicConfig, properties: dict[str, str], is_batch: bool
     ) -> Answer | None:
-        """Refuse what this broker can't do with a message."""
-        name = topic.topic_name
-        if name.startswith(RETRY_PREFIX) and name[len(RETRY_PREFIX) :] not in self._groups:
-            return Answer(
-                Code.SUBSCRIPTION_GROUP_NOT_EXIST,
-                remark=f"subscription group not exist, {name[len(RETRY_PREFIX) :]}",
-            )
-        if properties.get(names.TRANSACTION, "").lower() == "true" or sent["sysFlag"] & FLAG_TRANSACTION_MASK:
+        """Refuse what this broker can't do with a message. Raises BadRequestError."""
+        level = delay_level(properties)
+        is_retried = sent.get("reconsumeTimes", 0) > 0 and level > 0  # of a transaction that was committed
+        is_transaction = properties.get(names.TRANSACTION, "").lower() == "true" and not is_retried
+        if is_transaction or sent["sysFlag"] & FLAG_TRANSACTION_MASK:
             return Answer(
                 Code.NO_PERMISSION,
                 remark=f"the broker[{self._host[0]}:{self._host[1]}] sending transaction message is forbidden",
             )
-        if _is_positive(properties.get(PROPERTY_DELAY)) or any(name in properties for name in names.TIMER):
-            return Answer(Code.SYSTEM_ERROR, remark="this broker does not deliver delayed messages")
+        if level <= 0 and any(name in properties for name in names.TIMER):
+            return Answer(Code.SYSTEM_ERROR, remark="this broker does not deliver timed messages")
+        if is_batch and level > 0:
+            return Answer(Code.MESSAGE_ILLEGAL, remark="a batch can't be delayed")
         if is_batch and topic.topic_name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             return Answer(Code.MESSAGE_ILLEGAL, remark="batch request does not support retry group " + topic.topic_name)
         return None
@@ -296,10 +325,13 @@ class SendProcessor:
         is_inner = is_batch and topic.queue_type == "BatchCQ"
         if is_inner:
             sys_flag |= FLAG_NEED_UNWRAP | FLAG_INNER_BATCH
+        name, stored_queue, level = topic.topic_name, queue_id, delay_level(properties)
+        if is_delayed := level > 0 and self._delays.levels > 0:
+            name, stored_queue = delayed(properties, level, name, queue_id, self._delays.levels)
         try:
             self._check_inner(sent["sysFlag"], topic, properties, is_inner)
             status, ids, queue_offset, end = self._append(
-                call, topic, queue_id, properties, sys_flag, is_batch, is_inner
+                call, name, stored_queue, properties, sys_flag, is_batch, is_inner
             )
         except (RocketcError, OSError) as error:
             code, text = failed(error)
@@ -307,6 +339,8 @@ class SendProcessor:
         code, remark = refusal(status)
         if not status.is_stored:
             return Answer(code, remark=remark)
+        if is_delayed:
+            self._delays.added(stored_queue)
         values: dict[str, Any] = {
             "msgId": ids,
             "queueId": queue_id,
@@ -331,7 +365,7 @@ class SendProcessor:
     def _append(
         self,
         call: Call,
-        topic: TopicConfig,
+        topic: str,
         queue_id: int,
         properties: dict[str, str],
         sys_flag: int,
@@ -342,7 +376,7 @@ class SendProcessor:
         sent, body, host = call.values, call.command.body, call.connection.host
         if host is None:
             host = call.connection.host = peer_host(call.connection.peer)
-        name, times, born = topic.topic_name.encode(), sent.get("reconsumeTimes", 0), sent["bornTimestamp"]
+        name, times, born = topic.encode(), sent.get("reconsumeTimes", 0), sent["bornTimestamp"]
         if is_batch and not is_inner and len(body) <= self._most:
             stored = encode_properties(properties)
             appended = self._path.append_batch(name, queue_id, body, stored, sys_flag, born, host, times)
@@ -383,8 +417,3 @@ def _inner_batch(
 def _is_short(text: str) -> bool:
     """Whether Java's Short.parseShort() reads a text."""
     return _NUMBER.fullmatch(text) is not None and int(text) in _SHORT
-
-
-def _is_positive(text: str | None) -> bool:
-    """Whether Java's Integer.parseInt() reads a number above 0."""
-    return text is not None and _NUMBER.fullmatch(text) is not None and int(text) > 0

@@ -53,6 +53,7 @@ class BrokerFields(ConfigFields, total=False):
     store_reply_message_enable: bool
     real_time_notify_consumer_change: bool
     flush_consumer_offset_interval: int
+    flush_delay_offset_interval: int
     register_name_server_period: int
     register_broker_timeout_mills: int
     start_accept_send_request_time_stamp: int

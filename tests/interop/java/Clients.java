@@ -43,6 +43,7 @@ public final class Clients {
         Pulls.register(scenarios);
         Lookups.register(scenarios);
         Raws.register(scenarios);
+        Retries.register(scenarios);
     }
 
     public static void main(String[] args) throws Exception {

@@ -32,7 +32,7 @@ import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
 final class Context {
     /** Properties whose values differ from run to run, or from cluster to cluster. */
     private static final Set<String> VARYING = Set.of("UNIQ_KEY", "CLUSTER", "CORRELATION_ID", "REPLY_TO_CLIENT",
-        "CONSUME_START_TIME", "ARRIVE_TIME", "PUSH_REPLY_TIME", "SEND_TIME");
+        "CONSUME_START_TIME", "ORIGIN_MESSAGE_ID", "ARRIVE_TIME", "PUSH_REPLY_TIME", "SEND_TIME");
 
     final String nameServer;
     private final String prefix;

@@ -27,12 +27,13 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * broker.X, store.X, names.X settings of BrokerConfig, MessageStoreConfig, NamesrvConfig
  */
 public final class JavaCluster {
-    /** Small files, and no answers that depend on how busy the machine is. */
+    /** Small files, delays of seconds, and no answers that depend on how busy the machine is. */
     private static final String[] DEFAULTS = {
         "broker.brokerName=broker-a", "broker.brokerClusterName=DefaultCluster", "broker.brokerIP1=127.0.0.1",
         "broker.brokerIP2=127.0.0.1", "broker.brokerFastFailureEnable=false", "store.mappedFileSizeCommitLog=33554432",
         "store.mappedFileSizeConsumeQueue=60000", "store.maxHashSlotNum=5000", "store.maxIndexNum=20000",
-        "store.mappedFileSizeTimerLog=1048576", "store.diskMaxUsedSpaceRatio=95", "store.osPageCacheBusyTimeOutMills=60000"
+        "store.mappedFileSizeTimerLog=1048576", "store.diskMaxUsedSpaceRatio=95", "store.osPageCacheBusyTimeOutMills=60000",
+        "store.messageDelayLevel=1s 2s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 3s"
     };
 
     private final Path root;

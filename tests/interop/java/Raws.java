@@ -31,7 +31,7 @@ final class Raws {
     }
 
     /** The body of a heartbeat: a consumer of one topic. */
-    private static Map<String, Object> heartbeat(Context context, String client, String group, String topic, String tags, long version) {
+    static Map<String, Object> heartbeat(Context context, String client, String group, String topic, String tags, long version) {
         List<String> tagsSet = tags.equals("*") ? List.of() : List.of(tags.split(" \\|\\| "));
         List<Integer> codes = new ArrayList<>();
         tagsSet.forEach(tag -> codes.add(tag.hashCode()));

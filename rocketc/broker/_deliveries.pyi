@@ -1,0 +1,21 @@
+"""Delayed messages that are due: from the topic of delayed messages into their own queues."""
+
+from typing import NamedTuple
+
+from rocketc.status import PutStatus
+from rocketc.store._puts import Putting
+from rocketc.store._raw_records import RawGetResult
+
+class Delivered(NamedTuple):
+    next_offset: int
+    due: int
+    status: PutStatus
+    end: int
+
+class Deliveries:
+    @property
+    def delivered(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+    def __init__(self, store: Putting, real_topic: str, real_queue: str, discarded: str) -> None: ...
+    def deliver(self, found: RawGetResult, now: int, delay: int) -> Delivered: ...

@@ -1,0 +1,73 @@
+"""Retries and dead letters: what a send-back and a direct send to a group's retry topic have in common.
+
+Source: RocketMQ AbstractSendMessageProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX
+from rocketc.broker.locks import RebalanceLockManager
+from rocketc.broker.topics import READ_WRITE, UNIT_SUBSCRIPTION, TopicManager
+from rocketc.remoting.codes import Code
+from rocketc.remoting.server import Answer
+from rocketc.tables.config_manager import Clock
+from rocketc.tables.groups import SubscriptionGroupConfig
+from rocketc.tables.topics import TopicConfig
+
+KNOWS_MOST = 121  # V3_4_9: older clients do not send maxReconsumeTimes
+
+
+class Retries:
+    """The topics and the limits of a group's retries.
+
+    groups  returns the settings of a group, created if the broker may; None: it does not exist
+    locks   of queues that are consumed in order
+    clock   ms since the epoch
+    """
+
+    def __init__(
+        self,
+        topics: TopicManager,
+        groups: Callable[[str], SubscriptionGroupConfig | None],
+        locks: RebalanceLockManager,
+        clock: Clock,
+    ) -> None:
+        self._topics, self._groups, self._locks, self._clock = topics, groups, locks, clock
+
+    def group(self, name: str) -> SubscriptionGroupConfig | Answer:
+        """Return the settings of a group, or the answer that it does not exist."""
+        found = self._groups(name)
+        if found is None:
+            return Answer(Code.SUBSCRIPTION_GROUP_NOT_EXIST, remark=f"subscription group not exist, {name} ")
+        return found
+
+    def most(self, group: SubscriptionGroupConfig, asked: int | None, version: int) -> int:
+        """Return how many times a message is retried.
+
+        asked    maxReconsumeTimes of the request
+        version  of the client
+        """
+        return asked if asked is not None and version >= KNOWS_MOST else group.retry_max_times
+
+    def is_over(self, group: SubscriptionGroupConfig, times: int, asked: int | None, version: int) -> bool:
+        """Whether a message that a client sends to the retry topic itself is a dead letter.
+
+        times  how many times it was retried
+        A group that has locked a queue consumes in order: it does not retry, and sends only dead letters.
+        """
+        return times > self.most(group, asked, version) or not self._locks.all_expired(group.group_name, self._clock())
+
+    def topic(self, group: SubscriptionGroupConfig, *, unit_mode: bool = False) -> TopicConfig:
+        """Return the retry topic of a group; create it if it is missing."""
+        return self._topics.create_if_missing(
+            RETRY_PREFIX + group.group_name,
+            group.retry_queue_nums,
+            READ_WRITE,
+            UNIT_SUBSCRIPTION if unit_mode else 0,
+        )
+
+    def dead_letters(self, group: str) -> TopicConfig:
+        """Return the topic of the dead letters of a group; create it if it is missing."""
+        return self._topics.create_if_missing(DLQ_PREFIX + group, 1, READ_WRITE)

@@ -1,0 +1,184 @@
+"""CONSUMER_SEND_MSG_BACK: a consumer failed; its message is delivered to the group again, later, or is a dead letter.
+
+Source: RocketMQ AbstractSendMessageProcessor.consumerSendMsgBack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, Protocol
+
+from rocketc._layout import (
+    PROPERTY_CRC32,
+    PROPERTY_DELAY,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_WAIT,
+)
+from rocketc.broker._send_path import SendPath, peer_host
+from rocketc.broker.config import BrokerConfig
+from rocketc.broker.delays import DelayService, delayed
+from rocketc.broker.flush_waits import FlushWaits
+from rocketc.broker.retries import Retries
+from rocketc.broker.send import encode_properties
+from rocketc.broker.topics import TopicManager
+from rocketc.errors import RocketcError
+from rocketc.read._message import Message
+from rocketc.remoting.addresses import split_address
+from rocketc.remoting.codes import Code
+from rocketc.remoting.server import Answer, Call
+from rocketc.status import PutStatus
+from rocketc.tables.groups import SubscriptionGroupConfig
+from rocketc.tables.topics import PERM_WRITE, TopicConfig
+
+SEND_BACK = 36
+FIRST_LEVEL = 3  # of the first retry
+RECENT_BYTES = 64 << 20  # at the end of the log: they are in memory
+
+
+class ReadStore(Protocol):
+    """What SendBackProcessor needs of a store."""
+
+    @property
+    def background(self) -> bool: ...
+    @property
+    def max_phy_offset(self) -> int: ...
+    def message(self, phy_offset: int, *, crc: str = "body", decompress: bool = True) -> Message | None: ...
+
+
+class SendBackProcessor:
+    """Takes messages back from consumers.
+
+    path    appends to the store
+    waits   of answers until a flush; None: nothing waits
+    retries the topics and limits of groups
+    delays  delivers the messages again
+    """
+
+    codes = (SEND_BACK,)
+
+    def __init__(
+        self,
+        store: ReadStore,
+        path: SendPath,
+        waits: FlushWaits | None,
+        topics: TopicManager,
+        retries: Retries,
+        delays: DelayService,
+        config: BrokerConfig,
+        host: tuple[str, int],
+        chance: random.Random,
+    ) -> None:
+        self._store, self._path, self._waits, self._topics = store, path, waits, topics
+        self._retries, self._delays, self._config, self._host = retries, delays, config, host
+        self._chance = chance
+        self._loop = asyncio.get_running_loop()
+
+    def process(self, call: Call) -> Answer | None:
+        asked = call.values
+        group = self._retries.group(asked["group"])
+        if isinstance(group, Answer):
+            return group
+        if not self._config.broker_permission & PERM_WRITE:
+            return Answer(
+                Code.NO_PERMISSION, remark=f"the broker[{self._host[0]}:{self._host[1]}] sending message is forbidden"
+            )
+        if group.retry_queue_nums <= 0:
+            return Answer()
+        topic = self._retries.topic(group, unit_mode=asked.get("unitMode", False))
+        if not topic.perm & PERM_WRITE:
+            return Answer(Code.NO_PERMISSION, remark=f"the topic[{topic.topic_name}] sending message is forbidden")
+        if self._store.background and asked["offset"] < self._store.max_phy_offset - RECENT_BYTES:
+            self._loop.run_in_executor(None, self._read_cold, call, group, topic)
+            return None
+        return self._send_back(call, group, topic, self._look(asked["offset"]))
+
+    def _look(self, offset: int) -> Message | None:
+        try:
+            return self._store.message(offset, decompress=False)
+        except (RocketcError, ValueError, OSError):
+            return None
+
+    def _read_cold(self, call: Call, group: SubscriptionGroupConfig, topic: TopicConfig) -> None:
+        """Read an old message on a thread; then continue on the loop."""
+        message = self._look(call.values["offset"])
+        self._loop.call_soon_threadsafe(self._answer_cold, call, group, topic, message)
+
+    def _answer_cold(
+        self, call: Call, group: SubscriptionGroupConfig, topic: TopicConfig, message: Message | None
+    ) -> None:
+        answer = self._send_back(call, group, topic, message)
+        if answer is not None:
+            call.later(answer)
+
+    def _send_back(
+        self, call: Call, group: SubscriptionGroupConfig, topic: TopicConfig, message: Message | None
+    ) -> Answer | None:
+        asked = call.values
+        if message is None:
+            return Answer(Code.SYSTEM_ERROR, remark=f"look message by offset failed, {asked['offset']}")
+        properties, level = self._properties(message), asked["delayLevel"]
+        most = self._retries.most(group, asked.get("maxReconsumeTimes"), call.command.version)
+        if message.reconsume_times >= most or level < 0:
+            topic, queue_id, level = self._retries.dead_letters(group.group_name), 0, 0
+        else:
+            queue_id = self._chance.randrange(group.retry_queue_nums)
+            level = level or FIRST_LEVEL + message.reconsume_times
+        properties[PROPERTY_DELAY] = str(level)
+        name = topic.topic_name
+        if is_delayed := level > 0 and self._delays.levels > 0:
+            name, queue_id = delayed(properties, level, name, queue_id, self._delays.levels)
+        status, end, remark = self._append(message, name, queue_id, properties)
+        if status is not PutStatus.PUT_OK:
+            return Answer(Code.SYSTEM_ERROR, remark=remark)
+        if is_delayed:
+            self._delays.added(queue_id)
+        return self._stored(call, topic, end)
+
+    def _properties(self, message: Message) -> dict[str, str]:
+        properties = message.properties
+        properties.pop(PROPERTY_CRC32, None)  # of the record that was read
+        properties.setdefault(PROPERTY_RETRY_TOPIC, message.topic)
+        properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
+        properties[PROPERTY_WAIT] = "false"
+        return properties
+
+    def _append(
+        self, message: Message, topic: str, queue_id: int, properties: dict[str, str]
+    ) -> tuple[PutStatus, int, str]:
+        """Store a copy of a message; return its status, the end of its record, and a remark."""
+        try:
+            status, _, _, end = self._path.append(
+                topic.encode(),
+                queue_id,
+                [(message.flag, message.stored_body, encode_properties(properties))],
+                message.sys_flag,
+                message.born_timestamp,
+                peer_host(split_address(message.born_host)),
+                message.reconsume_times + 1,
+                False,
+            )
+        except (RocketcError, OSError) as error:
+            return PutStatus.UNKNOWN_ERROR, -1, str(error)
+        return status, end, status.name
+
+    def _stored(self, call: Call, topic: TopicConfig, end: int) -> Answer | None:
+        """Answer when the message survives a kill or, with sync flush, a power cut.
+
+        RocketMQ does not wait for the flush. But the consumer commits its offset after the answer: a message that a
+        power cut then takes would never come again.
+        """
+        if self._waits is not None:
+            self._waits.add(end, lambda code: self._flushed(call, topic, code))
+            return None
+        if self._topics.is_written(topic.topic_name):
+            return Answer()
+        self._topics.save(lambda: call.later(Answer()))
+        return None
+
+    def _flushed(self, call: Call, topic: TopicConfig, code: int) -> None:
+        values: dict[str, Any] = {} if code == Code.SUCCESS else {"code": 1, "remark": Code(code).name}
+        answer = Answer(**values)
+        is_written = self._topics.is_written(topic.topic_name)
+        call.later(answer) if is_written else self._topics.save(lambda: call.later(answer))
