@@ -18,6 +18,8 @@ from interop.peer import BUILD, ENVIRONMENT, OPTIONS, SOURCES, Unavailable, alon
 
 RECORDED = Path(__file__).parents[1] / "golden" / "interop-5.3.3.jsonl"
 
+DELAY_LEVELS = "1s 2s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 3s"  # as in JavaCluster.java
+
 # What differs from the recorded outcome at rocketc's broker for a reason: the scenario and the reason. Such a test is
 # expected to fail.
 NOT_YET: dict[str, str] = {

@@ -20,7 +20,7 @@ Outcomes = Callable[[str], dict[str, Any]]
 @pytest.fixture(scope="module")
 def broker_under_test() -> Iterator[str]:
     """The address of a name server that knows one broker of rocketc, started for these tests."""
-    with rocketc.Broker(process=True) as broker:
+    with rocketc.Broker(process=True, message_delay_level=scenarios.DELAY_LEVELS) as broker:
         yield broker.name_server
 
 

@@ -110,9 +110,10 @@ cdef class Deliveries:
         StoreIOError if the file was cut; then none is known to be delivered.
         """
         cdef FileState* f
-        cdef int n = 0, i, row = 0, rc, first
+        cdef int n = 0, i, row = 0, rc, first, skipped = 0
         cdef int64_t due = -1, next_offset = found.raw.next_offset, end = -1
         cdef int rows[DELIVERIES_MAX]
+        cdef int skipped_before[DELIVERIES_MAX]
         if found._released:
             raise ValueError("these records were released")
         if found.raw.count == 0:
@@ -129,9 +130,10 @@ cdef class Deliveries:
                 due = -1
                 if self._prepare(&self._records[n], found, row):
                     rows[n] = row
+                    skipped_before[n] = skipped
                     n += 1
                 else:
-                    self.skipped += 1
+                    skipped += 1
                 row += 1
             if row < found.raw.count:
                 next_offset = found.raw.rows[row].queue_offset
@@ -144,12 +146,14 @@ cdef class Deliveries:
         for i in range(n):
             rc = self._records[i].status
             if is_final(rc):
-                self.skipped += 1
+                self.skipped += skipped_before[i] + 1
                 return Delivered(found.raw.rows[rows[i]].queue_offset + 1, -1, PutStatus.PUT_OK, end)
             if rc != RC_OK:
+                self.skipped += skipped_before[i]
                 return Delivered(found.raw.rows[rows[i]].queue_offset, -1, put_status(rc), end)
             self.delivered += 1
             end = self._records[i].end
+        self.skipped += skipped
         return Delivered(next_offset, due, PutStatus.PUT_OK, end)
 
     cdef bint _prepare(self, PreparedRecord* r, RawGetResult found, int row) except -1:

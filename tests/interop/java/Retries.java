@@ -306,14 +306,15 @@ final class Retries {
         told.put("new group", context.told(broker, 36, back(context, offset, 1), null));
         told.put("invalid group", context.told(broker, 36, back(context, offset, 1, "group", "a b"), null));
         told.put("offset -1", context.told(broker, 36, back(context, -1, 1), null));
-        told.put("offset inside", context.told(broker, 36, back(context, offset + 1, 1), null));
+        Map<String, Object> inside = context.told(broker, 36, back(context, offset + 1, 1), null);
+        told.put("offset inside", Context.map("code", inside.get("code"), "remark", ((String) inside.get("remark")).replaceAll("[0-9]+", "N")));
         told.put("offset at the end", context.told(broker, 36, back(context, 1L << 40, 1), null));
         for (String name : new String[] {"offset", "group", "delayLevel"}) {
             Map<String, String> fields = back(context, offset, 1);
             fields.remove(name);
-            told.put("without " + name, context.told(broker, 36, fields, null));
+            told.put("without " + name, context.invoke(broker, 36, fields, null).getCode());
         }
-        told.put("level x", context.told(broker, 36, back(context, offset, 1, "delayLevel", "x"), null));
+        told.put("level x", context.invoke(broker, 36, back(context, offset, 1, "delayLevel", "x"), null).getCode());
         return told;
     }
 
