@@ -9,8 +9,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from simulation.history import History, Lock, Notice, Pull, Queue, Send
-from simulation.hosts import NAME_SERVER, BrokerHost, wall_clock
+from simulation.history import DELAYS, Back, Delayed, History, Lock, Notice, Pull, Queue, Send
+from simulation.hosts import EPOCH, NAME_SERVER, BrokerHost, wall_clock
 from simulation.network import Link, Network
 
 import rocketc
@@ -118,7 +118,10 @@ class Producer(Peer):
         tag = self.chance.choice(["red", "blue"])
         self.history.sent[body], self.history.tags[body] = self.network.now(), tag
         padding = self.chance.choice([b"", b"", b"x" * 200, b"x" * 2000])
-        for _ in range(4):
+        level = self.chance.choice([0] * 12 + [1, 2, 3])
+        if level:
+            self.history.levels[body] = level
+        for attempt in range(1, 5):
             broker, topic, queue_id = queue
             link, began = self.link(broker), self.network.now()
             self._sends += 1
@@ -128,8 +131,10 @@ class Producer(Peer):
                 "queueId": queue_id, "sysFlag": 0, "bornTimestamp": wall_clock(), "flag": 0,
                 "properties": self.chance.choice(["", f"UNIQ_KEY\1{body.decode()}\2"]) + f"TAGS\1{tag}\2",
             }  # fmt: skip
+            if level:
+                values["properties"] += f"DELAY\1{level}\2"
             code, text = 310, body + b"|" + padding
-            if self.chance.random() < 0.1:
+            if not level and self.chance.random() < 0.1:
                 own = values["properties"].encode()
                 values |= {"batch": True, "properties": ""}
                 code = 320
@@ -141,6 +146,10 @@ class Producer(Peer):
             except LOST as error:
                 self._check_silence(error, link, began, 3.0, "send")
             else:
+                if answer.code == Code.SUCCESS and level:
+                    now = self.network.now()
+                    self.history.delayed.append(Delayed(body, tag, broker, topic, level, began, now, attempt))
+                    return
                 if answer.code == Code.SUCCESS:
                     place = broker, topic, int(answer.fields["queueId"])
                     offset = int(answer.fields["queueOffset"])
@@ -158,11 +167,19 @@ class Producer(Peer):
 
 
 class Consumer(Peer):
-    """One client of a group. tag: "" for all messages; orderly: it locks its queues."""
+    """One client of a group. tag: "" for all messages; orderly: it locks its queues.
 
-    def __init__(self, *where: Any, group: str, topics: list[str], tag: str = "", orderly: bool = False) -> None:
+    fails  now and then it sends a message back
+    """
+
+    def __init__(
+        self, *where: Any, group: str, topics: list[str], tag: str = "", orderly: bool = False, fails: bool = False
+    ) -> None:
         super().__init__(*where)
         self.group, self._topics, self._tag, self._orderly = group, topics, tag, orderly
+        self._fails = fails
+        if fails:
+            self._topics = [*topics, f"%RETRY%{group}"]
         self._subscription = tag or "*"
         self._is_v2 = self.chance.random() < 0.5
         self._route: list[Queue] = []
@@ -386,7 +403,11 @@ class Consumer(Peer):
             for message in messages_of(answer.body):
                 body = bytes(message.body).partition(b"|")[0]
                 if self._tag in ("", message.tags):
+                    times, stored = message.reconsume_times, (message.store_timestamp - EPOCH) / 1000
                     self.history.delivered(self.group, queue, message.queue_offset, body, now)
+                    self.history.stored(self.group, queue, message.queue_offset, body, times, stored)
+                    if self._fails and times < 2 and self.chance.random() < 0.05:
+                        await self._send_back(broker, message, body)
         elif answer.code not in (Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY):
             self.history.counts[f"pull {answer.code}"] += 1
             if answer.code not in (Code.SUBSCRIPTION_NOT_EXIST, Code.GO_AWAY, Code.SYSTEM_BUSY):
@@ -394,6 +415,23 @@ class Consumer(Peer):
             return True
         self._next[queue] = int(answer.fields["nextBeginOffset"])
         return False
+
+    async def _send_back(self, broker: str, message: Any, body: bytes) -> None:
+        level, times, began = self.chance.choice([0, 1, 2, -1]), message.reconsume_times + 1, self.network.now()
+        real = min(level or 2 + times, len(DELAYS))
+        if level >= 0:
+            key = self.group, body, broker, times
+            due = began + DELAYS[real - 1]
+            self.history.due_again[key] = min(due, self.history.due_again.get(key, due))
+        try:
+            answer = await self.call(broker, 36, offset=message.phy_offset, group=self.group, delayLevel=level)
+        except LOST:
+            return
+        self.history.counts["backs"] += 1
+        if answer.code == Code.SUCCESS:
+            self.history.backs.append(Back(self.group, body, broker, times, level, self.network.now()))
+        elif (answer.remark or "").startswith("look"):
+            self.history.fault(f"{self.name}: a send-back of {body!r} to {broker} was refused: {answer.remark}")
 
     # locks
 

@@ -75,7 +75,7 @@ class Cluster:
             for n in range(chance.randint(1, 3))
         ]
         self.groups: dict[str, dict[str, Any]] = {
-            "plain": {"group": "plain"},
+            "plain": {"group": "plain", "fails": True},
             "ordered": {"group": "ordered", "orderly": True},
             "red": {"group": "red", "tag": "red"},
         }
@@ -175,10 +175,11 @@ class Cluster:
     async def _lose_power(self) -> None:
         host = self.brokers["broker-a"]
         if self.chance.random() < 0.5:  # at the worst moment: just after a message was acknowledged
-            before = len(self.history.acknowledged)
+            done = self.history.acknowledged, self.history.delayed, self.history.backs
+            before = sum(map(len, done))
             for _ in range(1000):
                 await asyncio.sleep(0.001)
-                if len(self.history.acknowledged) > before:
+                if sum(map(len, done)) > before:
                     break
         if self.may_lose_power and host.up_since is not None:
             host.lose_power()
@@ -289,6 +290,7 @@ class Cluster:
             one.end()
         await asyncio.sleep(1.0)
         for host in self.brokers.values():
+            host.note_dead_letters("plain")
             await host.stop()
         await self.names.stop()
         return self.history.at_end()
@@ -323,11 +325,13 @@ def play(root: Path, seed: int, recorder: Recorder | None) -> dict[str, Any]:
         finally:
             logger.removeHandler(errors)
         history = cluster.history
-        told = repr((history.acknowledged, sorted(history.counts.items()), wrong))
+        told = repr((history.acknowledged, history.delayed, history.backs, sorted(history.counts.items()), wrong))
         found.update(
             seed=seed,
             wrong=wrong[:20],
             acknowledged=len(history.acknowledged),
+            delayed=len(history.delayed),
+            backs=len(history.backs),
             digest=hashlib.sha256(told.encode()).hexdigest()[:16],
             virtual=round(cluster.network.now()),
             counts=dict(sorted(history.counts.items())),

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 LOCK_SECONDS = 60.0
+DELAYS = 1.0, 3.0, 8.0  # of the levels
+DELAY_PERSIST_SECONDS = 10.0
+LATE_SECONDS = 1.0
+END_SECONDS = 10.0  # a broker that ends in order serves so long at most
 SWEEP_SECONDS = 5.0
 
 Queue = tuple[str, str, int]  # broker, topic, queue id
@@ -23,6 +27,30 @@ class Send(NamedTuple):
     began: float
     ended: float
     wire: tuple[int, int]  # the connection, and the place among the sends on it
+
+
+class Delayed(NamedTuple):
+    """A delayed message that was acknowledged. attempts: how many times it was sent until then."""
+
+    body: bytes
+    tag: str
+    broker: str
+    topic: str
+    level: int
+    began: float
+    ended: float
+    attempts: int
+
+
+class Back(NamedTuple):
+    """A message that a broker took back from a group. times: its reconsume times when it comes again."""
+
+    group: str
+    body: bytes
+    broker: str
+    times: int
+    level: int
+    ended: float
 
 
 class Pull(NamedTuple):
@@ -68,6 +96,15 @@ class History:
     got: dict[str, dict[Queue, dict[int, bytes]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(dict))
     )
+    delayed: list[Delayed] = field(default_factory=list)
+    levels: dict[bytes, int] = field(default_factory=dict)  # of delayed messages
+    copies: dict[bytes, dict[tuple[Queue, int], float]] = field(default_factory=lambda: defaultdict(dict))
+    backs: list[Back] = field(default_factory=list)
+    due_again: dict[tuple[str, bytes, str, int], float] = field(default_factory=dict)  # of all send-backs: the first
+    again: dict[tuple[str, bytes, str, int], float] = field(default_factory=dict)  # when it was delivered again
+    dead: set[tuple[str, bytes, str]] = field(default_factory=set)  # dead letters, at the end: group, body, broker
+    downs: list[tuple[str, float]] = field(default_factory=list)  # when brokers ended, in any way
+    deaths: list[tuple[str, float]] = field(default_factory=list)  # brokers that were killed, or lost their power
     slow: list[Pull] = field(default_factory=list)
     locks: dict[tuple[str, Queue], list[Lock]] = field(default_factory=lambda: defaultdict(list))
     unlocks: dict[tuple[str, Queue, str], list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -90,6 +127,21 @@ class History:
         before = self.got[group][queue].setdefault(offset, body)
         if before != body:
             self.fault(f"{group} got {body!r} at {queue}, {offset}, where {before!r} was")
+
+    def stored(self, group: str, queue: Queue, offset: int, body: bytes, times: int, at: float) -> None:
+        """A message that a group pulled was stored at a time."""
+        level = self.levels.get(body, 0)
+        if queue[1].startswith("%RETRY%"):
+            key = group, body, queue[0], times
+            self.again.setdefault(key, at)
+            if at < self.due_again.get(key, at + 1) - 0.002:
+                self.fault(
+                    f"{key} was stored again at {at:.3f}, early: it was due at {self.due_again.get(key, 'no time')}"
+                )
+        elif level:
+            self.copies[body].setdefault((queue, offset), at)
+            if at < self.sent[body] + DELAYS[level - 1] - 0.002:
+                self.fault(f"{body!r} of level {level} was sent at {self.sent[body]:.3f} and stored at {at:.3f}: early")
 
     def pulled(self, pull: Pull, wait: float) -> None:
         """A pull whose connection was never in trouble ended."""
@@ -129,6 +181,8 @@ class History:
     def at_end(self) -> list[str]:
         """Check the whole history; return what is wrong."""
         self._check_delivery()
+        self._check_delayed()
+        self._check_backs()
         self._check_order()
         self._check_slow_pulls()
         for one in self.due:
@@ -146,6 +200,43 @@ class History:
             for one in self.acknowledged:
                 if tag in ("", one.tag) and queues[one.queue].get(one.offset) != one.body:
                     self.fault(f"{group} never got {one}")
+
+    def _check_delayed(self) -> None:
+        for one in self.delayed:
+            for group, queues in self.got.items():
+                is_wanted = self.filters.get(group, "") in ("", one.tag)
+                if is_wanted and not any(
+                    one.body in queues[queue].values() for queue in list(queues) if queue[:2] == (one.broker, one.topic)
+                ):
+                    self.fault(f"{group} never got {one}")
+            copies = sorted(at for (queue, _), at in self.copies[one.body].items() if queue[0] == one.broker)
+            if one.attempts == 1:
+                for first, second in itertools.pairwise(copies):
+                    if not self._may_come_again(one.broker, first, second):
+                        self.fault(f"{one} was delivered twice, at {first:.3f} and {second:.3f}")
+            self._check_late(one, copies)
+
+    def _may_come_again(self, broker: str, first: float, second: float) -> bool:
+        """Whether a broker died between two deliveries, and soon after the first."""
+        return any(
+            name == broker and first <= at <= second and at - first <= DELAY_PERSIST_SECONDS + self.slack + 1.0
+            for name, at in self.deaths
+        )
+
+    def _check_late(self, one: Delayed, copies: list[float]) -> None:
+        due = one.ended + DELAYS[one.level - 1]
+        since = one.began - END_SECONDS
+        is_up = not any(name == one.broker and since <= at <= due + LATE_SECONDS for name, at in self.downs)
+        if is_up and copies and copies[0] > due + LATE_SECONDS:
+            self.fault(f"{one} was stored at {copies[0]:.3f}, too late")
+
+    def _check_backs(self) -> None:
+        for one in self.backs:
+            if one.level < 0:
+                if (one.group, one.body, one.broker) not in self.dead:
+                    self.fault(f"{one} is no dead letter")
+            elif (one.group, one.body, one.broker, one.times) not in self.again:
+                self.fault(f"{one.group} never got {one} again")
 
     def _check_order(self) -> None:
         places: dict[tuple[bytes, Queue], list[Send]] = defaultdict(list)

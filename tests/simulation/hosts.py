@@ -11,7 +11,7 @@ from typing import Any
 
 from crash import remains
 from crash.disk import Disk, Event, Recorder, lay
-from simulation.history import History
+from simulation.history import DELAYS, History
 from simulation.network import Network
 
 import rocketc
@@ -28,6 +28,7 @@ SMALL = {
     "max_hash_slot_num": 20,
     "max_index_num": 80,
     "max_message_size": 1 << 14,
+    "message_delay_level": " ".join(f"{seconds:.0f}s" for seconds in DELAYS),
 }
 
 
@@ -138,8 +139,11 @@ class BrokerHost:
             for (topic, group, queue_id), offset in self.offsets[-1][1].items():
                 self._history.committed(group, (self.name, topic, queue_id), offset, self.name)
 
-    def _down(self) -> None:
+    def _down(self, died: bool = True) -> None:
         now = self._network.now()
+        self._history.downs.append((self.name, now))
+        if died:
+            self._history.deaths.append((self.name, now))
         self.look()
         since = max((at for at, _ in self.offsets if at <= now - PERSIST_SECONDS - 0.5), default=None)
         self._promised = {}
@@ -157,7 +161,7 @@ class BrokerHost:
 
     async def stop(self) -> None:
         """End in order: nothing may be lost."""
-        self._down()
+        self._down(died=False)
         await self.broker.close()
         for link in self._network.open_links(self.name):
             self._history.fault(f"{self.name} ended, but its connection with {link.client} is open")
@@ -193,6 +197,12 @@ class BrokerHost:
         self._disk = Disk()
         self._bury()
         lay(image, self._root)
+
+    def note_dead_letters(self, group: str) -> None:
+        """Note all dead letters of a group."""
+        topic = f"%DLQ%{group}"
+        for message in self.store.get(topic, 0, self.store.min_offset(topic), 100_000).messages:
+            self._history.dead.add((group, bytes(message.body).partition(b"|")[0], self.name))
 
     def _take(self) -> None:
         assert self._recorder is not None

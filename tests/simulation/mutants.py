@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
-from rocketc.broker import controller, flush_waits, held_pulls, locks, name_servers, offsets, pull, table_writer
+from rocketc.broker import (
+    controller,
+    delays,
+    flush_waits,
+    held_pulls,
+    locks,
+    name_servers,
+    offsets,
+    pull,
+    send,
+    send_back,
+    table_writer,
+)
 from rocketc.broker.consumers import ConsumerManager
 from rocketc.broker.subscriptions import Subscription
 from rocketc.namesrv.name_server import NameServer
 from rocketc.namesrv.routes import RouteTable
-from rocketc.remoting.server import Server
+from rocketc.remoting.server import Answer, Server
+from rocketc.status import PutStatus
 
 Change = Callable[[], object]
 MUTANTS: dict[str, tuple[Change, str]] = {}  # what breaks the broker, and words of what is then found
@@ -117,6 +131,97 @@ def offsets_are_not_written_at_the_end() -> None:
             replace(offsets.ConsumerOffsetManager, "persist", persist)
 
     replace(controller.BrokerController, "close", end)
+
+
+# delays and retries
+
+
+@mutant("early")
+def delayed_messages_are_early() -> None:
+    step = delays.DelayService._step
+
+    async def early(self: Any, level: int) -> float:
+        clock = self._clock
+        self._clock = lambda: clock() + 700
+        try:
+            return await step(self, level)
+        finally:
+            self._clock = clock
+
+    replace(delays.DelayService, "_step", early)
+
+
+@mutant("too late")
+def nothing_wakes_an_empty_level() -> None:
+    processors = controller.BrokerController._processors
+
+    def deaf(self: Any, chance: Any) -> Any:
+        made = processors(self, chance)
+        for one in made:
+            if isinstance(one, (send.SendProcessor, send_back.SendBackProcessor)):
+                one._delays = SimpleNamespace(levels=self.delays.levels, added=nothing)
+        return made
+
+    replace(controller.BrokerController, "_processors", deaf)
+
+
+@mutant("never got")
+def a_delayed_message_is_lost_in_each_slice() -> None:
+    step = delays.DelayService._step
+
+    async def skipping(self: Any, level: int) -> float:
+        before = self._next.get(level, 0)
+        seconds = await step(self, level)
+        if self._next.get(level, 0) > before and before % 5 == 4:
+            self._next[level] += 1
+        return seconds
+
+    replace(delays.DelayService, "_step", skipping)
+
+
+@mutant("was delivered twice")
+def delay_offsets_are_never_written() -> None:
+    replace(delays.DelayService, "persist", nothing)
+
+
+@mutant("never got")
+def delay_offsets_are_ahead() -> None:
+    """They are written while the messages are not durable: a power cut loses them."""
+
+    def persist(self: Any) -> bool:
+        for level in list(self._next):
+            self._offsets.commit(level, self._store.max_offset("SCHEDULE_TOPIC_XXXX", level - 1))
+        return bool(self._offsets.persist())
+
+    replace(delays.DelayService, "persist", persist)
+
+
+@mutant("again")
+def send_backs_are_answered_without_a_record() -> None:
+    append = send_back.SendBackProcessor._append
+
+    def dropped(self: Any, message: Any, *what: Any) -> Any:
+        if message.phy_offset % 7 == 0:
+            return PutStatus.PUT_OK, 0, ""
+        return append(self, message, *what)
+
+    replace(send_back.SendBackProcessor, "_append", dropped)
+
+
+@mutant("no dead letter")
+def dead_letters_are_retried() -> None:
+    process = send_back.SendBackProcessor.process
+
+    def retried(self: Any, call: Any) -> Any:
+        call.values["delayLevel"] = abs(call.values["delayLevel"])
+        return process(self, call)
+
+    replace(send_back.SendBackProcessor, "process", retried)
+
+
+@mutant("again|no dead letter")
+def send_backs_do_not_wait_for_the_flush() -> None:
+    replace(send_back.SendBackProcessor, "_stored", lambda self, call, topic, end: Answer())
 
 
 # groups and locks
