@@ -7,6 +7,7 @@ from pathlib import Path
 import brokers
 import java_peer
 import rows_clients
+import rows_delays
 import rows_pulls
 import rows_sends
 from writing import Bench, recycle_pages, scratch
@@ -38,6 +39,8 @@ def measured(folder: Path):
         rows_sends.synced(bench, folder, broker)
         rows_sends.beside_peers(bench, folder, broker, always=True)
     rows_pulls.beside_slow_peers(bench, folder)
+    rows_delays.delays(bench, folder)
+    rows_delays.retries(bench, folder)
     rows_clients.memory(bench, folder)
     if brokers.has_java(bench.name):
         for release in RELEASES:

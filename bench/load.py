@@ -13,7 +13,7 @@ from rocketc.remoting.requests import REQUESTS
 SOURCE = native.HERE / "load.c"
 PROGRAM = native.ROOT / "build" / "bench-native" / "load"
 FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wconversion"]
-SEND, PULL, HEARTBEAT = 310, 11, 34
+SEND, PULL, HEARTBEAT, SEND_BACK = 310, 11, 34, 36
 KINDS = 1024  # different frames, so that keys and queues vary
 QUEUE, OFFSET = "QQQQ", "OOOOOOOOOO"  # places in the frames of `load held`
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4  # sysFlag of a pull
@@ -90,6 +90,15 @@ def heartbeat(number: int) -> bytes:
         "producerDataSet": [{"groupName": "bench-producer"}],
     }
     return command(HEARTBEAT, {}, json.dumps(body, separators=(",", ":")).encode())
+
+
+def send_back(offset: int) -> bytes:
+    """Return the frame with which the Java client sends a message back."""
+    fields = {
+        **{"group": "bench-consumer", "offset": str(offset), "delayLevel": "0", "originTopic": "PullTopic"},
+        **{"originMsgId": f"7F000001AB12CD34EF56{offset:012X}", "unitMode": "false", "maxReconsumeTimes": "16"},
+    }
+    return command(SEND_BACK, fields)
 
 
 def sent(opaque: str = "100000") -> bytes:

@@ -29,7 +29,7 @@ ERROR_SECONDS = 10.0  # after an error
 IDLE_SECONDS = 11.0  # between two looks at an empty level that nothing was put into
 
 # Of one slice. Between slices, the event loop serves connections.
-SLICE_RECORDS = 256
+SLICE_RECORDS = 512
 SLICE_BYTES = 1 << 20
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)

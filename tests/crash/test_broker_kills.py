@@ -1,7 +1,7 @@
-"""The process `rocketc broker` is killed again and again while clients send and consume.
+"""The process `rocketc broker` is killed again and again while clients send, consume and send back.
 
-Nothing acknowledged is lost, the store opens again, and topics, groups and offsets survive. ROCKETC_SEED=n runs the
-lives of seed n; a failure names its seed.
+Nothing acknowledged is lost, nothing delayed is early, the store opens again, and topics, groups and offsets survive.
+ROCKETC_SEED=n runs the lives of seed n; a failure names its seed.
 """
 
 from __future__ import annotations
@@ -40,9 +40,17 @@ mappedFileSizeConsumeQueue=20000
 maxHashSlotNum=1000
 maxIndexNum=4000
 flushConsumerOffsetInterval=200
+flushDelayOffsetInterval=200
+messageDelayLevel=1s 2s
 flushDiskType=%s
 """
 GROUPS = ["audit", "bill"]
+RETRY, DEAD = "%RETRY%audit", "%DLQ%audit"  # the other group sends nothing back
+DELAYS_MS = 1000, 2000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class Broker:
@@ -92,6 +100,11 @@ class Load:
         self.acknowledged: dict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
         self.got: dict[tuple[str, str, int], dict[int, bytes]] = defaultdict(dict)
         self.least: dict[tuple[str, str, int], int] = {}  # offsets that the next life must have
+        self.due: dict[bytes, int] = {}  # delayed messages: when, in ms
+        self.delayed: dict[str, set[bytes]] = defaultdict(set)  # acknowledged ones, by topic
+        self.due_again: dict[tuple[bytes, int], int] = {}  # by body and reconsume times, when at the soonest
+        self.backs: set[tuple[bytes, int]] = set()  # answered
+        self.dead: set[bytes] = set()
         self.groups: set[str] = set()  # that have committed
         self.wrong: list[str] = []
 
@@ -100,6 +113,7 @@ class Load:
         works = [self._produce(channel, life, n, topics) for n in range(3)]
         works += [self._consume(channel, group, topic, 0) for group in GROUPS for topic in topics]
         works += [self._consume(channel, group, "orders", 1) for group in GROUPS]
+        works += [self._consume(channel, "audit", RETRY, 0)]
         return [asyncio.ensure_future(self._until_lost(work)) for work in works]
 
     async def _until_lost(self, work) -> None:
@@ -123,12 +137,18 @@ class Load:
             topic, queue_id = self.chance.choice(topics), self.chance.randrange(2)
             body = b"%d.%d.%d." % (life, number, n)
             self.sent.add(body)
+            properties, level = self.chance.choice(["", f"UNIQ_KEY\1{n}\2"]), self.chance.choice([0] * 8 + [1, 2])
+            if level:
+                properties += f"DELAY\1{level}\2"
+                self.due[body] = now_ms() + DELAYS_MS[level - 1]
             answer = await self.call(
                 channel, 310, body + bytes(self.chance.choice([0, 100, 3000])), producerGroup="shop", topic=topic,
                 defaultTopic="TBW102", defaultTopicQueueNums=2, queueId=queue_id, sysFlag=0, bornTimestamp=1, flag=0,
-                properties=self.chance.choice(["", f"UNIQ_KEY\1{n}\2"]),
+                properties=properties,
             )  # fmt: skip
-            if answer.code == Code.SUCCESS:
+            if answer.code == Code.SUCCESS and level:
+                self.delayed[topic].add(body)
+            elif answer.code == Code.SUCCESS:
                 self.acknowledged[topic, queue_id][int(answer.fields["queueOffset"])] = body
 
     async def _consume(self, channel: Channel, group: str, topic: str, queue_id: int) -> None:
@@ -146,10 +166,30 @@ class Load:
                 continue
             assert answer.code in (Code.SUCCESS, Code.PULL_NOT_FOUND), f"pull: {answer}"
             self.take(key, answer)
+            if group == "audit" and answer.code == Code.SUCCESS and self.chance.random() < 0.3:
+                await self._send_back(channel, next(messages_of(answer.body)))
             offset = int(answer.fields["nextBeginOffset"])
             if self.chance.random() < 0.3:
                 values = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": offset}
                 await self.call(channel, 15, **values)
+
+    async def _send_back(self, channel: Channel, message) -> None:
+        body, times, level = (
+            bytes(message.body).rstrip(b"\0"),
+            message.reconsume_times + 1,
+            self.chance.choice([1, 2, -1]),
+        )
+        if times > 3:
+            return
+        due = now_ms() + DELAYS_MS[level - 1]
+        if level > 0:
+            self.due_again[body, times] = min(due, self.due_again.get((body, times), due))
+        answer = await self.call(channel, 36, offset=message.phy_offset, group="audit", delayLevel=level)
+        assert answer.code == Code.SUCCESS, f"send-back: {answer}"
+        if level > 0:
+            self.backs.add((body, times))
+        else:
+            self.dead.add(body)
 
     def take(self, key: tuple[str, str, int], answer) -> None:
         if answer.code == Code.SUCCESS:
@@ -158,6 +198,12 @@ class Load:
                 assert body in self.sent, f"{body!r} was never sent"
                 before = self.got[key].setdefault(message.queue_offset, body)
                 assert before == body, f"{key} {message.queue_offset}: {body!r} after {before!r}"
+                due = self.due.get(body, 0)
+                if key[1] == RETRY:
+                    due = self.due_again[body, message.reconsume_times]
+                    self.backs.discard((body, message.reconsume_times))
+                if key[1] != DEAD:
+                    assert message.store_timestamp >= due, f"{body!r} at {message.store_timestamp}, due at {due}"
 
     async def offset(self, channel: Channel, group: str, topic: str, queue_id: int) -> int:
         """The committed offset; it must be neither ahead of what the group got, nor older than what was on the disk."""
@@ -183,21 +229,32 @@ class Load:
 
     async def check(self, channel: Channel, group: str) -> int:
         """Read everything, and compare; return the number of messages acknowledged."""
-        for (topic, queue_id), messages in self.acknowledged.items():
-            offset, code = 0, Code.SUCCESS
-            while messages and code == Code.SUCCESS:
-                answer = await self.call(
-                    channel, 11, consumerGroup=group, topic=topic, queueId=queue_id, queueOffset=offset, maxMsgNums=32,
-                    sysFlag=4, commitOffset=0, suspendTimeoutMillis=0, subscription="*", subVersion=1,
-                )  # fmt: skip
-                code = answer.code
-                assert code in (Code.SUCCESS, Code.PULL_NOT_FOUND), f"{topic}, {queue_id}: {answer}"
-                self.take(("check", topic, queue_id), answer)
-                offset = int(answer.fields["nextBeginOffset"])
-            there = self.got["check", topic, queue_id]
+        for (topic, queue_id), messages in list(self.acknowledged.items()):
+            there = await self._read(channel, group, topic, queue_id) if messages else {}
             lost = {at: body for at, body in messages.items() if there.get(at) != body}
             assert not lost, f"{topic}, {queue_id}: {lost}"
-        return sum(map(len, self.acknowledged.values()))
+        for topic, bodies in self.delayed.items():
+            there = {body for n in range(2) for body in (await self._read(channel, group, topic, n)).values()}
+            assert bodies <= there, f"{topic}: {bodies - there} of {len(bodies)} delayed messages"
+        await self._read(channel, group, RETRY, 0)  # it takes them off `backs`
+        assert not self.backs, f"{self.backs} never came again"
+        if self.dead:
+            assert self.dead <= set((await self._read(channel, group, DEAD, 0)).values())
+        return sum(map(len, [*self.acknowledged.values(), *self.delayed.values()]))
+
+    async def _read(self, channel: Channel, group: str, topic: str, queue_id: int) -> dict[int, bytes]:
+        """Read a whole queue; return the bodies by their offsets."""
+        offset, code, key = 0, Code.SUCCESS, ("check", topic, queue_id)
+        while code == Code.SUCCESS:
+            answer = await self.call(
+                channel, 11, consumerGroup=group, topic=topic, queueId=queue_id, queueOffset=offset, maxMsgNums=32,
+                sysFlag=4, commitOffset=0, suspendTimeoutMillis=0, subscription="*", subVersion=1,
+            )  # fmt: skip
+            code = answer.code
+            assert code in (Code.SUCCESS, Code.PULL_NOT_FOUND, Code.TOPIC_NOT_EXIST), f"{topic}, {queue_id}: {answer}"
+            self.take(key, answer)
+            offset = int(answer.fields.get("nextBeginOffset", 0))
+        return self.got[key]
 
 
 async def one_life(folder: Path, load: Load, life: int, flush: str) -> None:
@@ -235,6 +292,7 @@ async def run_lives(folder: Path, lives: int, seed: int, flush: str) -> None:
         channel = channel_to(await broker.address(), chance)
         for group, topic, queue_id in list(load.least):
             await load.offset(channel, group, topic, queue_id)
+        await asyncio.sleep(DELAYS_MS[-1] / 1000 + 1.5)  # from the start of the broker on
         count("acknowledged", await load.check(channel, "reader"))
         channel.close()
         broker.process.send_signal(signal.SIGTERM)
