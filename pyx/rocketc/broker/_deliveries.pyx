@@ -32,6 +32,7 @@ from rocketc.store._raw_records cimport RawGetResult, raw_enter, raw_rest
 
 from typing import NamedTuple
 
+from rocketc.errors import ClosedError
 from rocketc.status import PutStatus
 
 
@@ -106,18 +107,18 @@ cdef class Deliveries:
         found  of a queue of the topic of delayed messages; its first file's records are delivered
         now    ms
         delay  of its level, in ms
-        A record that can't be delivered is skipped and counted. Raises the errors of MessageStore.put(), and
-        StoreIOError if the file was cut; then none is known to be delivered.
+        A record that can't be delivered is skipped and counted. Raises the errors of MessageStore.put(), StoreIOError
+        if the file was cut, and ClosedError after a release; then none is known to be delivered.
         """
         cdef FileState* f
         cdef int n = 0, i, row = 0, rc, first, skipped = 0
         cdef int64_t due = -1, next_offset = found.raw.next_offset, end = -1
         cdef int rows[DELIVERIES_MAX]
         cdef int skipped_before[DELIVERIES_MAX]
-        if found._released:
-            raise ValueError("these records were released")
         if found.raw.count == 0:
             return Delivered(next_offset, -1, PutStatus.PUT_OK, -1)
+        if found.raw.file_count == 0:
+            raise ClosedError("these records were released")
         first = found.raw.rows[0].file
         f = raw_enter(&found.raw, first)
         try:
