@@ -11,7 +11,7 @@ LOCK_SECONDS = 60.0
 DELAYS = 1.0, 3.0, 8.0  # of the levels
 DELAY_PERSIST_SECONDS = 10.0
 LATE_SECONDS = 1.0
-END_SECONDS = 10.0  # a broker that ends in order serves so long at most
+END_SECONDS = 10.0  # a broker that ends in order may still serve
 SWEEP_SECONDS = 5.0
 
 Queue = tuple[str, str, int]  # broker, topic, queue id
@@ -234,7 +234,7 @@ class History:
         for one in self.backs:
             if one.level < 0:
                 if (one.group, one.body, one.broker) not in self.dead:
-                    self.fault(f"{one} is no dead letter")
+                    self.fault(f"{one} is not a dead letter")
             elif (one.group, one.body, one.broker, one.times) not in self.again:
                 self.fault(f"{one.group} never got {one} again")
 

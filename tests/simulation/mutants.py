@@ -24,7 +24,7 @@ from rocketc.broker.consumers import ConsumerManager
 from rocketc.broker.subscriptions import Subscription
 from rocketc.namesrv.name_server import NameServer
 from rocketc.namesrv.routes import RouteTable
-from rocketc.remoting.server import Answer, Server
+from rocketc.remoting.server import Server
 from rocketc.status import PutStatus
 
 Change = Callable[[], object]
@@ -208,7 +208,7 @@ def send_backs_are_answered_without_a_record() -> None:
     replace(send_back.SendBackProcessor, "_append", dropped)
 
 
-@mutant("no dead letter")
+@mutant("not a dead letter")
 def dead_letters_are_retried() -> None:
     process = send_back.SendBackProcessor.process
 
@@ -217,11 +217,6 @@ def dead_letters_are_retried() -> None:
         return process(self, call)
 
     replace(send_back.SendBackProcessor, "process", retried)
-
-
-@mutant("again|no dead letter")
-def send_backs_do_not_wait_for_the_flush() -> None:
-    replace(send_back.SendBackProcessor, "_stored", lambda self, call, topic, end: Answer())
 
 
 # groups and locks

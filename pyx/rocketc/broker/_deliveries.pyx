@@ -83,8 +83,9 @@ cdef class Deliveries:
     store       open for writing
     real_topic, real_queue  the names of the properties that say where a message goes
     discarded   topic whose messages are not delivered
-    delivered, skipped  how many messages were delivered, and how many could not: they lack a valid topic or queue, are
-                damaged, or belong to the discarded topic; or their topic does not exist and is not created
+    delivered   number of messages
+    skipped     messages that can't be delivered. They lack a valid topic or queue, are damaged, or belong to the
+                discarded topic; or their topic does not exist and is not created
     """
 
     def __cinit__(self):
@@ -95,7 +96,9 @@ cdef class Deliveries:
     def __dealloc__(self):
         free(self._records)
 
-    def __init__(self, Putting store not None, str real_topic not None, str real_queue not None, str discarded not None):
+    def __init__(
+        self, Putting store not None, str real_topic not None, str real_queue not None, str discarded not None,
+    ):
         self._store = store
         self._real_topic = real_topic.encode()
         self._real_queue = real_queue.encode()

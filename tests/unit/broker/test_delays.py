@@ -118,12 +118,12 @@ def test_levels_as_texts(text, level, kept):
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "-0", ""])
-def test_levels_that_are_no_delay(text):
+def test_levels_without_a_delay(text):
     assert delays.delay_level({"DELAY": text}) <= 0
 
 
 @pytest.mark.parametrize("text", ["x", " 1", "1 ", "1.0", "0x1", "2147483648", "9" * 50, "\u0661"])
-def test_levels_that_are_no_numbers(text):
+def test_levels_that_can_not_be_parsed(text):
     with pytest.raises(BadRequestError, match="DELAY"):
         delays.delay_level({"DELAY": text})
 
@@ -489,7 +489,7 @@ def test_offsets_outside_of_the_queue(tmp_path, known, first):
 
 @pytest.mark.parametrize("name", ["v533-broker", "v497-broker"])
 def test_a_store_of_rocketmq_with_pending_messages(tmp_path, broker_store, name):
-    """Its offsets are continued: only what was pending is delivered, once."""
+    """Its offsets are continued: pending messages are delivered once, others not again."""
     root = broker_store(name)
     before = read_table(root / "config" / "delayOffset.json").data["offsetTable"]
     with rocketc.open(root, read_only=True) as store:

@@ -43,7 +43,7 @@ def orders(store, topic="orders"):
     return store.get(topic, 3, 0, 2000, decompress=False).messages
 
 
-def test_only_what_is_due_is_delivered(store):
+def test_messages_are_delivered_when_they_are_due(store):
     due, deliver = wait(store, 1), deliveries(store)
     with read(store) as found:
         assert deliver.deliver(found, due - 1, HOUR) == (0, due, PutStatus.PUT_OK, -1)

@@ -404,7 +404,7 @@ def test_an_orderly_group_sends_only_dead_letters(play):
     play(main)
 
 
-def test_a_retry_of_a_transaction_is_no_transaction(play):
+def test_a_retry_of_a_transaction_is_a_plain_send(play):
     async def main(stage, client):
         text = "UNIQ_KEY\1K1\2TRAN_MSG\1true\2DELAY\0013\2"
         assert (await client.send(topic="%RETRY%audit", properties=text)).code == Code.NO_PERMISSION
