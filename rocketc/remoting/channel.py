@@ -45,6 +45,7 @@ class Channel:
     connect     connects a protocol: functools.partial(loop.create_connection, host=..., port=...), or a test's network
     chance      random numbers for the pauses between attempts
     on_request  called with requests that the peer sends, for example NOTIFY_CONSUMER_IDS_CHANGED
+    hook        called with each request before it is sent; it may add fields, as a Signer does
     """
 
     def __init__(
@@ -52,8 +53,9 @@ class Channel:
         connect: Connect,
         chance: random.Random,
         on_request: Callable[[Command], object] = lambda command: None,
+        hook: Callable[[Command], object] | None = None,
     ) -> None:
-        self._connect, self._chance, self._on_request = connect, chance, on_request
+        self._connect, self._chance, self._on_request, self._hook = connect, chance, on_request, hook
         self._loop = asyncio.get_running_loop()
         self._link: _Link | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -80,7 +82,7 @@ class Channel:
         if self._sweep is None:
             self._sweep = self._loop.call_later(_SWEEP_SECONDS, self._expire)
         try:
-            link.send(Command(code, REQUESTS[code].encode(values), body, opaque))
+            link.send(self._request(code, values, body, opaque))
             return await answer
         finally:  # answered, late, lost or canceled: the entry ends
             self._waiting.pop(opaque, None)
@@ -89,7 +91,13 @@ class Channel:
         """Send a request that is not answered (oneway). Raises NotSentError."""
         link = await self._linked(deadline)
         opaque = next(self._opaque) & _OPAQUE_MOST
-        link.send(Command(code, REQUESTS[code].encode(values), body, opaque, Flag.ONEWAY))
+        link.send(self._request(code, values, body, opaque, Flag.ONEWAY))
+
+    def _request(self, code: int, values: Mapping[str, Any], body: bytes, opaque: int, flag: int = 0) -> Command:
+        command = Command(code, REQUESTS[code].encode(values), body, opaque, flag)
+        if self._hook is not None:
+            self._hook(command)
+        return command
 
     def close(self) -> None:
         """Close the connection. Calls that wait end with ConnectionLostError, later ones with NotSentError."""
