@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 # Lower before higher. "root" is the modules directly in rocketc/; "doors" is rocketc/__init__.py and __main__.py.
 ORDER = (
     *("c", "root", "format", "files", "tables", "read", "log", "derived", "store"),
-    *("remoting", "ha", "namesrv", "client", "broker"),
+    *("remoting", "acl", "ha", "namesrv", "client", "broker"),
     *("workqueue", "jobs", "exports", "metrics", "report", "spark", "cli", "doors"),
 )
 LEVEL = {package: level for level, package in enumerate(ORDER)}

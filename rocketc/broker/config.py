@@ -57,6 +57,9 @@ class BrokerConfig:
     flush_consumer_offset_interval, flush_delay_offset_interval, register_name_server_period  ms
     start_accept_send_request_time_stamp  ms since the epoch; sends before it are refused
     default_query_max_num, max_msgs_num_batch  messages of one look-up by unique key, and by key
+    acl_enable                    requests need a signature of an account in plain_acl.yml
+    rocketmq_home                 folder that contains conf; None: the environment variable ROCKETMQ_HOME
+    rocketmq_acl_plain_file       plain_acl.yml, below rocketmq_home
 
     >>> BrokerConfig(broker_name="broker-b").listen_port
     10911
@@ -92,6 +95,9 @@ class BrokerConfig:
     start_accept_send_request_time_stamp: int = 0
     default_query_max_num: int = 32
     max_msgs_num_batch: int = 64
+    acl_enable: bool = False
+    rocketmq_home: str | None = None
+    rocketmq_acl_plain_file: str = "/conf/plain_acl.yml"
     metrics_exporter_type: str = "DISABLE"
     metrics_prom_exporter_port: int = 5557
     metrics_prom_exporter_host: str = ""
@@ -128,7 +134,13 @@ def check_field(name: str, value: object, said: str) -> None:
     check_setting(said, value, _DEFAULTS[name], _LEAST.get(name, 0), _MOST.get(name, INT32_MOST))
 
 
+# Settings that are system properties in RocketMQ.
+_DOTTED = {"rocketmq_acl_plain_file": "rocketmq.acl.plain.file"}
+
+
 def _camel(name: str) -> str:
+    if name in _DOTTED:
+        return _DOTTED[name]
     first, *others = name.split("_")
     return first + "".join("IP1" if other == "ip1" else other.capitalize() for other in others)
 

@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX
+from rocketc.acl.acl_processor import AclProcessor
 from rocketc.broker import names
 from rocketc.broker._deliveries import Deliveries
 from rocketc.broker._send_path import SendPath, peer_host
+from rocketc.broker.access import access_control
 from rocketc.broker.client_processor import ClientProcessor
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.consumer_processor import ConsumerProcessor
@@ -86,6 +88,8 @@ class BrokerController:
         self.store, self.config, self.host = store, config, host
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self.access = access_control(config, clock, in_thread=store.background)
+        check = None if self.access is None else self.access.check
         self.waits = FlushWaits(store, store.config.sync_flush_timeout / 1000) if store.config.flush == "sync" else None
         self.path = self._send_path()
         self.tables = TableWriter(in_thread=store.background)
@@ -116,17 +120,15 @@ class BrokerController:
         accept_at = config.start_accept_send_request_time_stamp
         self.runtime = RuntimeInfo(store, self.pulls.path, clock, accept_at=accept_at)
         processors = self._processors(chance)
-        self.server = Server(processors, on_lost=self._lost, fast=self.pulls.path)
+        self.server = Server(processors, on_lost=self._lost, fast=self.pulls.path, check=check)
         without_pulls = [one for one in processors if one is not self.pulls]
-        self.vip_server = Server(without_pulls, on_lost=self._lost, fast=self.path)
+        self.vip_server = Server(without_pulls, on_lost=self._lost, fast=self.path, check=check)
         for topic in dict(self.topics.table).values():
             self._set_fast(topic)
         self.name_servers = NameServers(
             name_servers or [],
             {
-                "brokerName": config.broker_name,
-                "brokerAddr": join_address(*host),
-                "clusterName": config.broker_cluster_name,
+                **self._identity(),
                 "haServerAddr": join_address(host[0], host[1] + 1),
                 "brokerId": config.broker_id,
             },
@@ -207,7 +209,16 @@ class BrokerController:
             LockProcessor(self.locks, clock=self._clock),
             LookupProcessor(store, config),
             self.runtime,
+            AclProcessor(self.access, self._identity()),
         ]
+
+    def _identity(self) -> dict[str, str]:
+        config = self.config
+        return {
+            "brokerName": config.broker_name,
+            "brokerAddr": join_address(*self.host),
+            "clusterName": config.broker_cluster_name,
+        }
 
     def _is_first_in_memory(self, topic: str, queue_id: int) -> bool:
         """Whether a queue has a message with queue offset 0, and it was not read from the disk lately."""
@@ -268,6 +279,8 @@ class BrokerController:
             self._services.start(f"delay level {level}", self.delays.run(level))
         self._services.start("idle clients", self._expire())
         self._services.start("rates", self._sample())
+        if self.access is not None:
+            self._services.start("accounts", self.access.run())
         if not self.config.real_time_notify_consumer_change:
             self._services.start("notices to consumers", self._send_notices())
         if not self.store.background:

@@ -59,6 +59,9 @@ class BrokerFields(ConfigFields, total=False):
     start_accept_send_request_time_stamp: int
     default_query_max_num: int
     max_msgs_num_batch: int
+    acl_enable: bool
+    rocketmq_home: str | None
+    rocketmq_acl_plain_file: str
     metrics_exporter_type: str
     metrics_prom_exporter_port: int
     metrics_prom_exporter_host: str

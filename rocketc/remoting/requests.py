@@ -310,6 +310,38 @@ _REQUESTS = (
     Request(41, "LOCK_BATCH_MQ", body="consumerGroup, clientId, onlyThisBroker, mqSet", answer_body="lockOKMQSet"),
     Request(42, "UNLOCK_BATCH_MQ", body="as LOCK_BATCH_MQ"),
     Request(46, "CHECK_CLIENT_CONFIG", body="clientId, group, subscriptionData, namespace"),
+    Request(
+        50,
+        "UPDATE_AND_CREATE_ACL_CONFIG",
+        fields=(
+            Field("accessKey", TEXT),
+            Field("secretKey", TEXT, required=False),
+            Field("whiteRemoteAddress", TEXT, required=False),
+            Field("admin", BOOL, required=False),
+            Field("defaultTopicPerm", TEXT, required=False),
+            Field("defaultGroupPerm", TEXT, required=False),
+            Field("topicPerms", TEXT, required=False),
+            Field("groupPerms", TEXT, required=False),
+        ),
+    ),
+    Request(51, "DELETE_ACL_CONFIG", fields=(Field("accessKey", TEXT),)),
+    Request(
+        52,
+        "GET_BROKER_CLUSTER_ACL_INFO",
+        answer=(
+            Field("version", TEXT),
+            Field("allAclFileVersion", TEXT),
+            Field("brokerName", TEXT),
+            Field("brokerAddr", TEXT),
+            Field("clusterName", TEXT),
+        ),
+    ),
+    Request(
+        53,
+        "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG",
+        fields=(Field("globalWhiteAddrs", TEXT), Field("aclFileFullPath", TEXT, required=False)),
+    ),
+    Request(54, "GET_BROKER_CLUSTER_ACL_CONFIG", answer_body="globalWhiteAddrs, plainAccessConfigs"),
     Request(100, "PUT_KV_CONFIG", fields=(Field("namespace", TEXT), Field("key", TEXT), Field("value", TEXT))),
     Request(
         101,

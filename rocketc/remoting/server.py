@@ -90,13 +90,18 @@ class Processor(Protocol):
         ...
 
 
+Check = Callable[[Command, Any], Answer | None]
+
+
 class Server:
     """Accepts connections and answers their requests.
 
     processors   of this server; each code has one
     on_lost      called with each connection that ended
     limits       see Limits
-    fast         gets the frames first
+    fast         gets the frames first; with a check it is not used, because it would not check them
+    check        called with each request and the peer of its connection, before its processor; it returns None, or the
+                 answer that refuses the request
     Use it as an async context manager; it ends in order: no new connections, GO_AWAY to requests that wait, answers to
     those in flight for up to `grace` seconds.
     """
@@ -109,8 +114,10 @@ class Server:
         limits: Limits | None = None,
         grace: float = 5.0,
         fast: FastPath | None = None,
+        check: Check | None = None,
     ) -> None:
-        self._fast = fast
+        self._fast = fast if check is None else None
+        self._check = check
         self.limits = Limits() if limits is None else limits
         self.connections: dict[Connection, None] = {}  # in the order in which they came
         self._processors = {code: processor for processor in processors for code in processor.codes}
@@ -228,9 +235,13 @@ class Server:
         self, connection: Connection, command: Command, later: Callable[[Answer], None], hold: Callable[[], object]
     ) -> Answer | None:
         processor = self._processors.get(command.code)
-        if processor is None:
-            return Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {command.code} not supported")
         try:
+            if self._check is not None:
+                refused = self._check(command, connection.peer)
+                if refused is not None:
+                    return refused
+            if processor is None:
+                return Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {command.code} not supported")
             request = REQUESTS.get(command.code)
             values = request.decode(command.fields) if request is not None else {}
             return processor.process(Call(command, values, connection, later, hold))
