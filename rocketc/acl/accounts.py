@@ -39,7 +39,7 @@ WORDS = {
 class Account:
     """One account. Its secret is in no text that repr() makes.
 
-    white     addresses whose requests need no signature; the account must be named
+    white     addresses from which a request that names the account is accepted without a signature
     is_admin  may send requests that change topics, groups, settings and accounts
     perms     permissions of topics, and of groups under the names of their retry topics
     faults    words that are not permissions: they count as DENY

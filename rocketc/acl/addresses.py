@@ -1,4 +1,4 @@
-"""Patterns of the addresses that need no signature.
+"""Patterns of the addresses whose requests are accepted without a signature.
 
 Source: RocketMQ RemoteAddressStrategyFactory. Patterns with which RocketMQ fails at each request are refused here.
 """
@@ -55,7 +55,7 @@ NOWHERE = Addresses()
 def parse_addresses(pattern: str) -> Addresses:
     """Return the addresses of a pattern: one address, a list, a range or a set, as RocketMQ reads it.
 
-    Raises ValueError. A blank pattern has no addresses.
+    Raises ValueError. A blank pattern matches nothing.
 
     >>> parse_addresses("10.0.*.*").matches("10.0.7.1"), parse_addresses("10.0.0.{1,2}").matches("10.0.0.3")
     (True, False)
@@ -76,7 +76,7 @@ def parse_addresses(pattern: str) -> Addresses:
     return Addresses(ranges=(_single(pattern, pattern),))
 
 
-def _fault(pattern: str, why: str = "it is not an address, a list, a range or a set that RocketMQ knows") -> ValueError:
+def _fault(pattern: str, why: str = "RocketMQ knows it neither as an address nor as a list, a range or a set") -> ValueError:
     return ValueError(f"the address pattern {pattern[:100]!r} is wrong: {why}")
 
 
@@ -91,7 +91,7 @@ def _single(text: str, pattern: str) -> Range:
 
 
 def _range_v4(pattern: str) -> Range:
-    """The first `*` or span decides; parts after it are not looked at, as in RocketMQ."""
+    """The first `*` or span decides; parts after it do not count, as in RocketMQ."""
     parts = pattern.split(".")
     if len(parts) != 4 or not _PART.fullmatch(parts[0]):
         raise _fault(pattern, "it needs four parts, and the first one must be a number")

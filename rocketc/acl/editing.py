@@ -86,6 +86,12 @@ def write_data(path: str, data: Mapping[str, Any]) -> None:
     """Write a file of accounts as a whole, durably. Only its owner can read a new one; comments are lost.
 
     Raises StoreIOError; the file is then the old or the new one.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "plain_acl.yml"
+    >>> write_data(str(path), {"accounts": []})
+    >>> path.read_text()
+    'accounts: []\\n'
     """
     text: str = yaml_module().safe_dump(dict(data), sort_keys=False, allow_unicode=True)
     new = f"{path}.tmp"

@@ -21,7 +21,7 @@ _log = logging.getLogger("rocketc.acl")
 DEFAULT_FILE = os.path.join("conf", "plain_acl.yml")
 FOLDER = os.path.join("conf", "acl")
 FILE_MOST = 16 << 20  # bytes of a file
-_TOOLS = "tools.yml"  # credentials of the admin tool, which are no accounts
+_TOOLS = "tools.yml"  # credentials of the admin tool, which are not accounts
 
 Stamps = dict[str, tuple[int, int, int]]  # by path: what changes when a file changes
 Version = tuple[int, int]  # counter; ms since the epoch
@@ -102,11 +102,11 @@ class RuleFiles:
         self._rules, self._loaded = _united(files), stamps
         self._seen, self._failed = stamps, None
         if not self._rules.accounts and not self._rules.white:
-            _log.warning("%s has no accounts: with aclEnable=true, all requests are refused", self.default_file)
+            _log.warning("%s: there are no accounts, so all requests are refused", self.default_file)
         return self._rules
 
     def poll(self) -> Rules | None:
-        """Return new rules if files have changed, and have not changed since the last call; else None.
+        """Return new rules if files have changed, and have not changed since the last call; otherwise None.
 
         A file that a program is writing is therefore not read. An error is logged once, and the old rules stay.
         """
@@ -158,7 +158,14 @@ def _united(files: list[RuleFile]) -> Rules:
 
 
 def read_file(path: str) -> RuleFile:
-    """Read one file. Raises OSError, or ValueError with path and place; no text contains secrets."""
+    """Read one file. Raises OSError, or ValueError with path and place; no text contains secrets.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "plain_acl.yml"
+    >>> _ = path.write_text("globalWhiteRemoteAddresses: [10.0.0.*]")
+    >>> read_file(str(path)).white[0].matches("10.0.0.7")
+    True
+    """
     with open(path, "rb") as file:
         text = file.read(FILE_MOST + 1)
     if len(text) > FILE_MOST:

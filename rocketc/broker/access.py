@@ -23,7 +23,7 @@ def access_control(config: BrokerConfig, clock: Clock, *, in_thread: bool) -> Ac
         return None
     home = config.rocketmq_home or os.environ.get("ROCKETMQ_HOME")
     if not home:
-        raise ValueError("aclEnable is true, but neither rocketmqHome nor the environment variable ROCKETMQ_HOME is set")
+        raise ValueError("aclEnable=true needs a home: set rocketmqHome, or the environment variable ROCKETMQ_HOME")
     return AccessControl(
         home,
         config.rocketmq_acl_plain_file,

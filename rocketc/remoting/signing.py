@@ -66,6 +66,9 @@ def signature(key: hmac.HMAC, *content: bytes) -> str:
     """Return the signature of a content, which may be in pieces.
 
     key  of signing_key()
+
+    >>> signature(signing_key("12345678"), b"con", b"tent")
+    '1BsW91JsORxjhwjLy6Ma1jP/kow='
     """
     made = key.copy()
     for piece in content:

@@ -24,7 +24,7 @@ def test_patterns_match_what_they_match_in_rocketmq(one):
 @pytest.mark.parametrize("pattern", REFUSED)
 def test_patterns_are_refused(pattern):
     """Those that RocketMQ refuses, and those with which it fails at each request."""
-    with pytest.raises(ValueError, match="the address pattern .* is wrong"):
+    with pytest.raises(ValueError, match=r"the address pattern .* is wrong"):
         parse_addresses(pattern)
 
 
@@ -32,7 +32,7 @@ def test_patterns_are_refused(pattern):
     "pattern",
     ["*.1.2.3", "*.*.*.1", "1.2.3.4.*", "1.2.*.x", "1.2.3.*5", "1.2.3.300-400", "::1-", "::-1", "::1-10000", "*:*",
      "fe80::1%eth0", "1.2.3.4}", "{1,2}", "1.2.3{4,5}", "1.2.3.{1,2", "1.2.3.{}", "1.2.3.{1, 2}", "::ffff-1", ",",
-     "1.2.3.4,", "1.2.3.4,1.2.3.*", "١.2.3.*", "x" * 100_000],
+     "1.2.3.4,", "1.2.3.4,1.2.3.*", "\u0661.2.3.*", "x" * 100_000],
 )  # fmt: skip
 def test_other_wrong_patterns_are_refused_too(pattern):
     with pytest.raises(ValueError, match="is wrong") as error:
