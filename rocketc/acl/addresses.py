@@ -76,7 +76,7 @@ def parse_addresses(pattern: str) -> Addresses:
     return Addresses(ranges=(_single(pattern, pattern),))
 
 
-def _fault(pattern: str, why: str = "RocketMQ knows it neither as an address nor as a list, a range or a set") -> ValueError:
+def _fault(pattern: str, why: str = "it is not an address, a list, a range or a set") -> ValueError:
     return ValueError(f"the address pattern {pattern[:100]!r} is wrong: {why}")
 
 

@@ -75,7 +75,7 @@ class NameServer:
         await self._server.close()
         await self._disk.close()
 
-    def connection(self) -> Connection:
+    def connection(self) -> asyncio.Protocol:
         """Make the protocol of a new connection."""
         return self._server.connection()
 

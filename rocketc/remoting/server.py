@@ -20,6 +20,7 @@ from rocketc.remoting.command import Command, Flag
 from rocketc.remoting.connection import Connection, Frame, Limits
 from rocketc.remoting.requests import REQUESTS
 from rocketc.remoting.rpc_times import UNKNOWN, RpcTimes
+from rocketc.remoting.tls import TlsGate
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -100,6 +101,7 @@ class Server:
     on_lost      called with each connection that ended
     limits       see Limits
     fast         gets the frames first; with a check it is not used, because it would not check them
+    tls          decides whether a new connection is plain; None: all are
     check        called with each request and the peer of its connection, before its processor; it returns None, or the
                  answer that refuses the request
     Use it as an async context manager; it ends in order: no new connections, GO_AWAY to requests that wait, answers to
@@ -115,7 +117,9 @@ class Server:
         grace: float = 5.0,
         fast: FastPath | None = None,
         check: Check | None = None,
+        tls: TlsGate | None = None,
     ) -> None:
+        self._tls = tls
         self._fast = fast if check is None else None
         self._check = check
         self.limits = Limits() if limits is None else limits
@@ -134,9 +138,10 @@ class Server:
 
     # connections
 
-    def connection(self) -> Connection:
+    def connection(self) -> asyncio.Protocol:
         """Make the protocol of a new connection: the factory for a listening socket, or for a test's network."""
-        return Connection(self, self._fast)
+        connection = Connection(self, self._fast)
+        return connection if self._tls is None else self._tls.protocol(connection)
 
     async def listen(self, host: str | None, port: int) -> tuple[str, int]:
         """Listen on an address; port 0 takes a free one. Return the host and port of the first socket.

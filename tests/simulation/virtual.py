@@ -78,6 +78,9 @@ class MemoryTransport(asyncio.Transport):
     def writelines(self, pieces):
         self.write(b"".join(pieces))
 
+    def set_protocol(self, protocol):
+        self._protocol = protocol
+
     def set_write_buffer_limits(self, high=None, low=None):
         self._high = high if high is not None else 64 << 10
 

@@ -85,6 +85,10 @@ cdef class ConnectionCore:
         if not self._owner.opened(self):
             self.abort()
 
+    def use_transport(self, transport):
+        """Send by another transport from now on, which sends by the one of connection_made(): the peer speaks TLS."""
+        self._transport = transport
+
     def data_received(self, data):
         cdef Frame frame
         cdef bytes chunk = data if type(data) is bytes else bytes(data)
