@@ -24,6 +24,8 @@ def access_control(config: BrokerConfig, clock: Clock, *, in_thread: bool) -> Ac
     home = config.rocketmq_home or os.environ.get("ROCKETMQ_HOME")
     if not home:
         raise ValueError("aclEnable=true needs a home: set rocketmqHome, or the environment variable ROCKETMQ_HOME")
+    if not os.path.isdir(home):
+        raise ValueError(f"aclEnable is true, and rocketmqHome is not a folder: {home}")
     return AccessControl(
         home,
         config.rocketmq_acl_plain_file,

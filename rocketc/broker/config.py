@@ -12,6 +12,7 @@ from rocketc.config import StoreConfig, properties, store_fields, typed_property
 from rocketc.config_fields import INT32_MOST, check_setting
 from rocketc.format.traces import TRACE_TOPIC
 from rocketc.derived._dispatcher import delays_of
+from rocketc.remoting import tls_settings as tls
 
 MOST_PORT = 65535
 _LONG_MOST = (1 << 63) - 1
@@ -60,6 +61,7 @@ class BrokerConfig:
     acl_enable                    requests need a signature of an account in plain_acl.yml
     rocketmq_home                 folder that contains conf; None: the environment variable ROCKETMQ_HOME
     rocketmq_acl_plain_file       plain_acl.yml, below rocketmq_home
+    tls_server_mode, tls_enable, tls_config_file  see tls_settings()
 
     >>> BrokerConfig(broker_name="broker-b").listen_port
     10911
@@ -98,6 +100,9 @@ class BrokerConfig:
     acl_enable: bool = False
     rocketmq_home: str | None = None
     rocketmq_acl_plain_file: str = "/conf/plain_acl.yml"
+    tls_server_mode: str = "permissive"
+    tls_enable: str | None = None
+    tls_config_file: str = tls.DEFAULT_FILE
     metrics_exporter_type: str = "DISABLE"
     metrics_prom_exporter_port: int = 5557
     metrics_prom_exporter_host: str = ""
@@ -135,7 +140,12 @@ def check_field(name: str, value: object, said: str) -> None:
 
 
 # Settings that are system properties in RocketMQ.
-_DOTTED = {"rocketmq_acl_plain_file": "rocketmq.acl.plain.file"}
+_DOTTED = {
+    "rocketmq_acl_plain_file": "rocketmq.acl.plain.file",
+    "tls_server_mode": "tls.server.mode",
+    "tls_enable": "tls.enable",
+    "tls_config_file": "tls.config.file",
+}
 
 
 def _camel(name: str) -> str:
@@ -150,6 +160,8 @@ _OF_KEY = {_camel(name): name for name in _DEFAULTS}
 
 def read_broker_conf(path: str | os.PathLike[str]) -> tuple[dict[str, Any], StoreConfig, list[str]]:
     """Read a broker.conf: (fields of BrokerConfig, the store's settings, keys that are not used).
+
+    The settings of tls.properties may be in it too, if it does not name a tls.config.file.
 
     Raises ValueError with the file, the key and the allowed values; OSError.
 
@@ -167,11 +179,15 @@ def read_broker_conf(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Stor
     try:
         found = dict(properties(text))
         fields = _typed(found)
+        used = set(_OF_KEY)
+        if "tls_config_file" not in fields and not tls.FILE_NAMES.isdisjoint(found):
+            fields["tls_config_file"] = name  # the settings of that file are in this one
+            used |= tls.FILE_NAMES
         BrokerConfig(**fields)
         of_store, unused = store_fields(found)
         store = StoreConfig.rocketmq(**{**SERVED, **of_store})
         delays_of(store.message_delay_level)
-        return fields, store, [key for key in unused if key not in _OF_KEY]
+        return fields, store, [key for key in unused if key not in used]
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 

@@ -47,6 +47,9 @@ from rocketc.remoting.command import Command
 from rocketc.remoting.connection import Connection
 from rocketc.remoting.server import Processor, Server
 from rocketc.remoting.services import Services
+from rocketc.remoting.tls import tls_gate
+from rocketc.remoting.tls_contexts import client_context, tls_connector
+from rocketc.remoting.tls_settings import tls_settings
 from rocketc.store._store import MessageStore
 from rocketc.store.subscription import Subscription as Changes
 from rocketc.tables.config_manager import Clock, now_ms
@@ -90,6 +93,10 @@ class BrokerController:
         self._loop = asyncio.get_running_loop()
         self.access = access_control(config, clock, in_thread=store.background)
         check = None if self.access is None else self.access.check
+        self.tls = tls_settings(config.tls_server_mode, config.tls_enable, config.tls_config_file)
+        self._gate = tls_gate(self.tls, in_thread=store.background)
+        if connector is None and self.tls.is_client_tls:
+            connector = tls_connector(client_context(self.tls))
         self.waits = FlushWaits(store, store.config.sync_flush_timeout / 1000) if store.config.flush == "sync" else None
         self.path = self._send_path()
         self.tables = TableWriter(in_thread=store.background)
@@ -120,9 +127,9 @@ class BrokerController:
         accept_at = config.start_accept_send_request_time_stamp
         self.runtime = RuntimeInfo(store, self.pulls.path, clock, accept_at=accept_at)
         processors = self._processors(chance)
-        self.server = Server(processors, on_lost=self._lost, fast=self.pulls.path, check=check)
+        self.server = Server(processors, on_lost=self._lost, fast=self.pulls.path, check=check, tls=self._gate)
         without_pulls = [one for one in processors if one is not self.pulls]
-        self.vip_server = Server(without_pulls, on_lost=self._lost, fast=self.path, check=check)
+        self.vip_server = Server(without_pulls, on_lost=self._lost, fast=self.path, check=check, tls=self._gate)
         for topic in dict(self.topics.table).values():
             self._set_fast(topic)
         self.name_servers = NameServers(
@@ -281,6 +288,8 @@ class BrokerController:
         self._services.start("rates", self._sample())
         if self.access is not None:
             self._services.start("accounts", self.access.run())
+        if self._gate is not None:
+            self._services.start("certificates", self._gate.contexts.run())
         if not self.config.real_time_notify_consumer_change:
             self._services.start("notices to consumers", self._send_notices())
         if not self.store.background:

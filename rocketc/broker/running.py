@@ -176,7 +176,12 @@ async def running_broker(
         port = main.getsockname()[1]
         addresses = config.name_servers
         if not addresses:
-            inside = NamesrvConfig(bind_address=config.bind_address, listen_port=namesrv_port)
+            inside = NamesrvConfig(
+                bind_address=config.bind_address,
+                listen_port=namesrv_port,
+                tls_server_mode=config.tls_server_mode,
+                tls_config_file=config.tls_config_file,
+            )
             try:
                 server = await stack.enter_async_context(NameServer(inside, clock=clock))
             except OSError as error:

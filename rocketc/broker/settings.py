@@ -62,6 +62,9 @@ class BrokerFields(ConfigFields, total=False):
     acl_enable: bool
     rocketmq_home: str | None
     rocketmq_acl_plain_file: str
+    tls_server_mode: str
+    tls_enable: str | None
+    tls_config_file: str
     metrics_exporter_type: str
     metrics_prom_exporter_port: int
     metrics_prom_exporter_host: str

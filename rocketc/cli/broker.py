@@ -161,8 +161,11 @@ async def _serve(
                 note(f"name server {running.name_server}, broker {running.address}, store {path}; Ctrl-C ends it")
                 for url in metrics.values():
                     note(f"metrics at {url}")
-            if not is_loopback(config.bind_address):
-                note(f"everyone who reaches {config.bind_address} can read and write: neither ACL nor TLS is on")
+            if not (is_loopback(config.bind_address) or config.acl_enable or running.controller.tls.is_mutual):
+                note(
+                    f"everyone who reaches {config.bind_address} can read and write: neither ACL nor TLS with "
+                    "certificates of clients is on"
+                )
             await running.controller.run_until(stop)
             if not as_json:
                 note("the broker ends")

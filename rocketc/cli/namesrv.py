@@ -9,7 +9,7 @@ import sys
 import click
 
 from rocketc.cli.arguments import Number
-from rocketc.cli.exit_codes import COULD_NOT, DONE
+from rocketc.cli.exit_codes import COULD_NOT, DONE, USAGE
 from rocketc.cli.output import Out, command, note
 from rocketc.cli.serving import serve
 from rocketc.namesrv.config import NamesrvConfig
@@ -50,6 +50,9 @@ async def _run(config: NamesrvConfig, stop: asyncio.Event) -> int:
     server = NameServer(config, clock=now_ms)
     try:
         await server.__aenter__()
+    except ValueError as error:
+        note(str(error))
+        return USAGE
     except OSError as error:
         why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
         note(f"can't listen on {config.bind_address}:{config.listen_port}: {why}")

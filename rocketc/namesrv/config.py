@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from rocketc.config import properties
 from rocketc.config_fields import INT32_MOST, check_setting, did_you_mean
 from rocketc.errors import StoreIOError
+from rocketc.remoting import tls_settings as tls
 
 Value = bool | int | str
 
@@ -71,6 +72,8 @@ class NamesrvConfig:
     scan_not_active_broker_interval  ms between two looks for brokers that are silent
     server_channel_max_idle_time_seconds  seconds after which a silent connection is closed
     rocketmq_home   only reported
+    tls_server_mode, tls_config_file  see tls_settings(); requests neither read nor change them
+    of_tls          all settings of TLS in the file, by RocketMQ's name
     unused          settings of RocketMQ without effect here, by RocketMQ's name
     """
 
@@ -90,6 +93,9 @@ class NamesrvConfig:
     scan_not_active_broker_interval: int = 5000
     server_channel_max_idle_time_seconds: int = 120
     rocketmq_home: str = ""
+    tls_server_mode: str = "permissive"
+    tls_config_file: str = tls.DEFAULT_FILE
+    of_tls: dict[str, str] = field(default_factory=dict, repr=False)
     unused: dict[str, Value] = field(default_factory=lambda: dict(_UNUSED))
 
     def __post_init__(self) -> None:
@@ -117,10 +123,17 @@ class NamesrvConfig:
                     setattr(config, _FIELDS[name], _parsed(name, getattr(config, _FIELDS[name]), value))
                 elif name in _UNUSED:
                     config.unused[name] = _parsed(name, _UNUSED[name], value)
+                elif name in _OF_TLS:
+                    setattr(config, _OF_TLS[name], value.strip())
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
+        used = {*_FIELDS, *_OF_TLS}
+        if "tls.config.file" not in found and not tls.FILE_NAMES.isdisjoint(found):
+            config.tls_config_file = path  # the settings of that file are in this one
+            used |= tls.FILE_NAMES
+        config.of_tls = {name: value for name, value in found.items() if name in used and name not in _FIELDS}
         known = [*_FIELDS, *_UNUSED]
-        strange = [name + did_you_mean(name, known) for name in found if name not in _FIELDS and name not in _UNUSED]
+        strange = [name + did_you_mean(name, known) for name in found if name not in used and name not in _UNUSED]
         return config, [*(name for name in found if name in _UNUSED), *strange]
 
     def items(self) -> Iterator[tuple[str, Value]]:
@@ -138,7 +151,8 @@ class NamesrvConfig:
 
     def file_text(self) -> str:
         """Return all settings as a properties file that read() reads again, in ASCII."""
-        return "".join(f"{name}={_escaped(_shown(value))}\n" for name, value in self.items())
+        pairs = [*self.items(), *sorted(self.of_tls.items())]
+        return "".join(f"{name}={_escaped(_shown(value))}\n" for name, value in pairs)
 
     def is_refused(self, changes: Mapping[str, str]) -> bool:
         """Whether one of these settings must not change at run time."""
@@ -174,7 +188,9 @@ def _camel(name: str) -> str:
     return head + "".join(word.title() for word in rest)
 
 
-_FIELDS = {_camel(f.name): f.name for f in dataclasses.fields(NamesrvConfig) if f.name != "unused"}
+_OF_TLS = {"tls.server.mode": "tls_server_mode", "tls.config.file": "tls_config_file"}
+_NOT_LISTED = {"unused", "of_tls", *_OF_TLS.values()}  # names that requests neither read nor change
+_FIELDS = {_camel(f.name): f.name for f in dataclasses.fields(NamesrvConfig) if f.name not in _NOT_LISTED}
 
 
 def _parsed(name: str, old: Value, text: str, strict: bool = True) -> Value:

@@ -19,6 +19,8 @@ from rocketc.remoting.addresses import join_address
 from rocketc.remoting.connection import Connection, Limits
 from rocketc.remoting.disk_work import DiskWork
 from rocketc.remoting.server import Server
+from rocketc.remoting.tls import tls_gate
+from rocketc.remoting.tls_settings import tls_settings
 from rocketc.tables.table_file import replace_file
 
 _log = logging.getLogger("rocketc.namesrv")
@@ -31,7 +33,8 @@ class NameServer:
     clock    wall time in ms
     listens  False: no socket; connection() makes the connections, for a test's network
     grace    seconds that requests in flight get at the end
-    Raises OSError if it can't listen, StoreIOError if kv_config_path can't be read.
+    Raises OSError if it can't listen, StoreIOError if kv_config_path can't be read, and ValueError if settings or files
+    of TLS are wrong.
 
     >>> from rocketc.tables.config_manager import now_ms
     >>> async def main():
@@ -56,22 +59,29 @@ class NameServer:
         self._listens = listens
         self._grace = grace
         self._is_ending = False
+        self._certificates: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> NameServer:
         self._loop = asyncio.get_running_loop()
         self._disk = DiskWork(in_thread=self._listens)  # virtual time does not wait for threads
         processor = NamesrvProcessor(self.routes, self.kv, self.config, self._now, self._save, self._disk)
         limits = Limits(idle=self.config.server_channel_max_idle_time_seconds)
-        self._server = Server([processor], on_lost=self._lost, limits=limits, grace=self._grace)
+        settings = tls_settings(self.config.tls_server_mode, None, self.config.tls_config_file)
+        gate = tls_gate(settings)
+        self._server = Server([processor], on_lost=self._lost, limits=limits, grace=self._grace, tls=gate)
         if self._listens:
             host, port = await self._server.listen(self.config.bind_address or None, self.config.listen_port)
             self.address = join_address(host, port)
         self._sweep = self._loop.call_later(self._interval(), self._expire)
+        if gate is not None:
+            self._certificates = asyncio.ensure_future(gate.contexts.run())
         return self
 
     async def __aexit__(self, *error: object) -> None:
         self._is_ending = True
         self._sweep.cancel()
+        if self._certificates is not None:
+            self._certificates.cancel()
         await self._server.close()
         await self._disk.close()
 

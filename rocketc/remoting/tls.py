@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rocketc.remoting.connection import Connection
 from rocketc.remoting.tls_contexts import TlsContexts
+from rocketc.remoting.tls_settings import TlsMode, TlsSettings
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -49,6 +50,21 @@ class TlsGate:
         self.failures += 1
         level = logging.WARNING if self.failures == 1 else logging.DEBUG
         _log.log(level, "%s: no TLS connection, it is closed (later ones are logged as DEBUG): %s", peer, why)
+
+
+def tls_gate(settings: TlsSettings, *, in_thread: bool = True) -> TlsGate | None:
+    """Return the gate of a server; None if its mode is disabled.
+
+    in_thread  see TlsContexts
+    Raises ValueError if the settings or their files are wrong.
+
+    >>> tls_gate(TlsSettings(TlsMode.DISABLED)) is None
+    True
+    """
+    if settings.mode is TlsMode.DISABLED:
+        return None
+    contexts = TlsContexts(settings, in_thread=in_thread)
+    return TlsGate(contexts, is_enforcing=settings.mode is TlsMode.ENFORCING)
 
 
 class _FirstByte(asyncio.Protocol):
@@ -228,7 +244,7 @@ class TlsSession(asyncio.Protocol):
         if self._is_open and not self.below.is_closing():
             try:
                 self._tls.unwrap()
-            except ssl.SSLError:  # the peer has not said it yet; it need not
+            except ssl.SSLError:  # the peer has not said it yet, and may never do
                 pass
             self._send()
         self.below.close()

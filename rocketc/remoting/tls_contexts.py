@@ -25,7 +25,7 @@ Stamps = dict[str, "tuple[int, int, int] | None"]
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Return the context of a server. Raises ValueError with the files, OSError.
+    """Return the context of a server. Raises ValueError, which names the files.
 
     >>> server_context(TlsSettings(is_test=False))
     Traceback (most recent call last):
@@ -47,7 +47,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Return the context of a client. As in RocketMQ, the host name is not checked. Raises ValueError, OSError.
+    """Return the context of a client. As in RocketMQ, the host name is not checked. Raises ValueError.
 
     >>> client_context(TlsSettings()).verify_mode.name
     'CERT_NONE'
@@ -72,7 +72,7 @@ def _load_certificate(context: ssl.SSLContext, identity: Identity) -> None:
     except ssl.SSLError as error:
         raise ValueError(f"{cert} and {key}: not a certificate in PEM with its key ({error.reason})") from None
     except OSError as error:
-        raise OSError(error.errno, os.strerror(error.errno or 0), f"{cert} or {key}") from None
+        raise ValueError(f"{cert} or {key}: {error.strerror}") from None
 
 
 def _load_trusted(context: ssl.SSLContext, identity: Identity, purpose: ssl.Purpose) -> None:
@@ -84,7 +84,7 @@ def _load_trusted(context: ssl.SSLContext, identity: Identity, purpose: ssl.Purp
     except ssl.SSLError as error:
         raise ValueError(f"{identity.trust_path}: not certificates in PEM ({error.reason})") from None
     except OSError as error:
-        raise OSError(error.errno, os.strerror(error.errno or 0), identity.trust_path) from None
+        raise ValueError(f"{identity.trust_path}: {error.strerror}") from None
 
 
 def _test_context() -> ssl.SSLContext:
@@ -108,8 +108,8 @@ class TlsContexts:
 
     settings   whose mode is not disabled
     in_thread  files are read on a thread of the loop's pool; False: on the caller's
-    Raises ValueError or OSError if the files are wrong. The certificate of the test mode is made for the first
-    connection that needs it; at once if the mode is enforcing.
+    Raises ValueError if the files are wrong. The certificate of the test mode is made for the first connection with
+    TLS; at once if the mode is enforcing.
     """
 
     def __init__(self, settings: TlsSettings, *, in_thread: bool = True) -> None:
@@ -157,7 +157,7 @@ class TlsContexts:
             return
         try:
             context = server_context(self._settings)
-        except (ValueError, OSError) as error:
+        except ValueError as error:
             self._failed = stamps
             _log.warning("the changed files for TLS are not used, the old ones stay: %s", error)
             return

@@ -54,6 +54,14 @@ class Identity:
 
 
 _PLAIN = Identity()
+FILE_NAMES = frozenset(
+    {
+        "tls.test.mode.enable",
+        "tls.server.need.client.auth",
+        *(f"tls.server.{name}" for name in ("keyPath", "certPath", "keyPassword", "authClient", "trustCertPath")),
+        *(f"tls.client.{name}" for name in ("keyPath", "certPath", "keyPassword", "authServer", "trustCertPath")),
+    }
+)  # the settings that are in the file
 
 
 @dataclass(frozen=True)
@@ -85,15 +93,19 @@ def tls_settings(mode: str = "permissive", enable: str | None = None, config_fil
     mode         tls.server.mode
     enable       tls.enable; None: "true" if the mode is enforcing
     config_file  tls.config.file. If the default file does not exist, there are no other settings
-    Raises ValueError with the setting and the allowed values; OSError if the file cannot be read.
+    Raises ValueError with the setting and the allowed values, or if the file cannot be read.
 
     >>> tls_settings("enforcing", config_file="").is_client_tls
     True
     """
     found: Mapping[str, str] = {}
     if config_file and (config_file != DEFAULT_FILE or os.path.exists(config_file)):
-        with open(config_file, encoding="iso-8859-1", newline="") as file:
-            found = dict(properties(file.read()))
+        try:
+            with open(config_file, encoding="iso-8859-1", newline="") as file:
+                text = file.read()
+        except OSError as error:
+            raise ValueError(f"{config_file}: {error.strerror}; it is the file of tls.config.file") from None
+        found = dict(properties(text))
     try:
         return _of(mode, enable, found)
     except ValueError as error:
@@ -143,4 +155,4 @@ def _word(kind: type[_E], name: str, text: str) -> _E:
         return kind(text.strip().lower())
     except ValueError:
         allowed = ", ".join(str(one.value) for one in kind)
-        raise ValueError(f"{name} is {text[:40]!r}; allowed are {allowed}") from None
+        raise ValueError(f"{name} is {text[:40]!r}; use one of {allowed}") from None

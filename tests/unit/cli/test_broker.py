@@ -115,6 +115,40 @@ def test_a_wrong_value_is_one_line(run, conf, tmp_path, settings, says):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
+        ({"tls.server.mode": "enforced"}, "tls.server.mode is 'enforced'; use one of disabled, permissive, enforcing"),
+        ({"tls.config.file": "/missing"}, "/missing: No such file or directory; it is the file of tls.config.file"),
+        ({"tls.server.certPath": "/c", "tls.server.keyPath": "/k"}, "/c or /k: No such file or directory"),
+        ({"aclEnable": "true", "rocketmqHome": "/missing", "rocketmq.acl.plain.file": "/x\\u0000"},
+         "aclEnable is true, and rocketmqHome is not a folder: /missing"),
+    ],
+)  # fmt: skip
+def test_wrong_settings_of_security_are_one_line(run, conf, tmp_path, settings, says):
+    code, out, err = run("broker", tmp_path / "store", *PORTS, "-c", conf(brokerIP1="127.0.0.1", **settings))
+    assert (code, out, err) == (2, "", f"rocketc: {says}\n")
+
+
+@pytest.mark.parametrize("protected", ["", "aclEnable", "tls", "half"])
+def test_it_warns_if_everyone_can_read_and_write(broker, conf, tmp_path, certificates, protected):
+    settings = {"brokerIP1": "127.0.0.1"}
+    if protected == "aclEnable":
+        (tmp_path / "conf").mkdir()
+        (tmp_path / "conf/plain_acl.yml").write_text("accounts: [{accessKey: account, secretKey: '12345678'}]")
+        settings |= {"aclEnable": "true", "rocketmqHome": tmp_path}
+    elif protected:
+        text = certificates.mutual() if protected == "tls" else certificates.properties()
+        (tmp_path / "tls.properties").write_text(text)
+        settings |= {"tls.server.mode": "enforcing", "tls.config.file": tmp_path / "tls.properties"}
+    process, lines = broker(tmp_path / "store", *PORTS, "-c", conf(**settings))
+    process.send_signal(signal.SIGTERM)
+    rest = process.stderr.read().decode()
+    warning = "everyone who reaches 0.0.0.0 can read and write: neither ACL nor TLS with certificates of clients is on"
+    assert (warning in rest) is (protected in ("", "half"))
+    assert "12345678" not in rest + "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
         ({"brokerId": 1, "brokerRole": "SLAVE"}, "brokerId is 1"),
         ({"brokerRole": "SLAVE"}, "brokerRole is SLAVE"),
         ({"brokerId": 1}, "brokerId is 1"),

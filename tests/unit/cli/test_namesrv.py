@@ -112,6 +112,15 @@ def test_a_wrong_setting(home, tmp_path):
     assert f"{conf}: listenPort is 'many'; allowed are whole numbers from 0 to 65535" in done.stderr.decode()
 
 
+def test_wrong_settings_of_tls(home, tmp_path):
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text("tls.server.keyPath=/missing\ntls.server.certPath=/missing\n")
+    done = rocketc("namesrv", "-c", conf, "--port", 0, **home)
+    assert done.returncode == 2 and done.stderr.decode() == (
+        "rocketc: /missing or /missing: No such file or directory\n"
+    )
+
+
 def test_a_file_that_is_missing(home, tmp_path):
     done = rocketc("namesrv", "-c", tmp_path / "no.conf", **home)
     assert done.returncode == 3 and "no.conf" in done.stderr.decode() and len(done.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Certificates, made once for all tests here."""
+"""Certificates for TLS, made once for all tests here."""
 
 import shutil
 
