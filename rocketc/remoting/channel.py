@@ -189,7 +189,10 @@ class _Link(asyncio.Protocol):
         self._transport.write(command.encode())
 
     def close(self) -> None:
-        self._transport.close()
+        if self._transport.get_extra_info("ssl_object") is None:
+            self._transport.close()
+        else:  # close() would wait for the peer, maybe until after the end of the loop
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -24,7 +24,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * namePort, brokerPort       default: free ports; the broker also listens on brokerPort - 2
  * nameServer                 name server of the broker; default: the own one. "none" as namePort starts only a broker,
  *                            "none" as brokerPort only a name server
- * broker.X, store.X, names.X settings of BrokerConfig, MessageStoreConfig, NamesrvConfig
+ * broker.X, store.X, names.X, auth.X  settings of BrokerConfig, MessageStoreConfig, NamesrvConfig, AuthConfig
  */
 public final class JavaCluster {
     /** Small files, delays of seconds, and no answers that depend on how busy the machine is. */
@@ -101,10 +101,28 @@ public final class JavaCluster {
         store.setStorePathCommitLog(root.resolve("store/commitlog").toString()); // 4.x does not derive it from the root
         store.setHaListenPort(free(0));
         MixAll.properties2Object(chosen("store."), store);
-        BrokerController broker = new BrokerController(config, server(port), new NettyClientConfig(), store);
+        BrokerController broker = controller(config, server(port), store);
         must(broker.initialize());
         broker.start();
         return broker;
+    }
+
+    /** The controller; with its settings of ACL 2.0, which only 5.x has, if there are any. */
+    private BrokerController controller(BrokerConfig config, NettyServerConfig server, MessageStoreConfig store)
+        throws Exception {
+        Properties of = chosen("auth.");
+        if (of.isEmpty()) {
+            return new BrokerController(config, server, new NettyClientConfig(), store);
+        }
+        Class<?> kind = Class.forName("org.apache.rocketmq.auth.config.AuthConfig");
+        Object auth = kind.getConstructor().newInstance();
+        of.setProperty("configName", config.getBrokerName());
+        of.setProperty("clusterName", config.getBrokerClusterName());
+        of.setProperty("authConfigPath", root.resolve("store/config").toString());
+        MixAll.properties2Object(of, auth);
+        return BrokerController.class
+            .getConstructor(BrokerConfig.class, NettyServerConfig.class, NettyClientConfig.class, MessageStoreConfig.class, kind)
+            .newInstance(config, server, new NettyClientConfig(), store, auth);
     }
 
     /** Registers until the name server knows the topics: the first call of 5.x finds no connection to it. */
