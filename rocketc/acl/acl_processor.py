@@ -86,7 +86,7 @@ def _unsupported(code: int, why: str) -> Answer:
 
 def _data_version(version: tuple[int, int]) -> dict[str, int]:
     counter, timestamp = version
-    return {"counter": counter, "stateVersion": 0, "timestamp": timestamp}
+    return {"counter": counter, "timestamp": timestamp}
 
 
 def _accounts(access: AccessControl) -> Answer:

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from rocketc.acl.accounts import WORDS, read_account
+from rocketc.acl.accounts import LEAST, WORDS, read_account
 from rocketc.acl.addresses import parse_addresses
 from rocketc.acl.rule_files import yaml_module
 from rocketc.files.durable import errors_named, sync_folder, write_all
@@ -25,7 +25,7 @@ _LISTS = ("topicPerms", "groupPerms")
 def with_account(data: Mapping[str, Any], fields: Mapping[str, Any], now: int) -> Data:
     """Return the data of a file with an account added or changed.
 
-    fields  of request 50, by name. None or a missing one: the old value; `admin` is always set
+    fields  of request 50, by name. None or a missing one: the old value. `secretKey` is needed, `admin` always set
     now     ms since the epoch
     Raises ValueError; no text contains secrets.
 
@@ -33,6 +33,8 @@ def with_account(data: Mapping[str, Any], fields: Mapping[str, Any], now: int) -
     [{'accessKey': 'account', 'secretKey': '12345678', 'admin': False}]
     """
     access_key = str(fields.get("accessKey") or "")
+    if len(str(fields.get("secretKey") or "")) < LEAST:
+        raise ValueError(f"account {access_key[:40]!r}: secretKey must have {LEAST} characters or more")
     accounts = [dict(one) for one in data.get("accounts") or ()]
     account: Data = next((one for one in accounts if str(one.get("accessKey")) == access_key), {})
     if not account:

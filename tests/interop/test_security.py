@@ -113,6 +113,53 @@ def test_a_broker_of_4_9_7_with_the_same_file_refuses_the_same_requests(tmp_path
     assert sum(bool(refusal(one)) for one in theirs) > 10
 
 
+NEW = {"accessKey": "newaccount", "secretKey": "long-secret", "admin": "false", "topicPerms": "topicA=PUB,topicB=SUB"}
+# Not here: a wrong defaultTopicPerm in 50 and a wrong address in 53. 4.9.7 writes them into the file, and then uses DENY,
+# or cannot read the file any more. Ours refuses them.
+CHANGES = [
+    signed(54, account="rocketmq2"),
+    signed(52, account="rocketmq2"),
+    signed(50, NEW, account="rocketmq2"),
+    signed(54, account="rocketmq2"),
+    signed(310, send("topicA"), b"body", account="newaccount", secret="long-secret"),
+    signed(50, {"accessKey": "newaccount", "topicPerms": "topicA=SUB", "admin": "true"}, account="rocketmq2"),
+    signed(50, {**NEW, "topicPerms": "topicA=SUB", "admin": "true"}, account="rocketmq2"),
+    signed(54, account="rocketmq2"),
+    signed(310, send("topicA"), b"body", account="newaccount", secret="long-secret"),
+    signed(50, {**NEW, "topicPerms": "topicA=ANY"}, account="rocketmq2"),
+    signed(50, {**NEW, "accessKey": "short"}, account="rocketmq2"),
+    signed(53, {"globalWhiteAddrs": "10.0.0.1,10.0.1.*", "aclFileFullPath": ""}, account="rocketmq2"),
+    signed(54, account="rocketmq2"),
+    signed(51, {"accessKey": "newaccount"}, account="rocketmq2"),
+    signed(51, {"accessKey": "newaccount"}, account="rocketmq2"),
+    signed(54, account="rocketmq2"),
+    signed(52, account="rocketmq2"),
+]
+
+
+def shape(answer: Command | None) -> Any:
+    """What is compared of an answer about accounts: the code, the body, and the names and counters of the versions."""
+    assert answer is not None
+    body = json.loads(answer.body) if answer.body else None
+    for one in (body or {}).get("plainAccessConfigs", ()):
+        for name in ("topicPerms", "groupPerms"):
+            one[name] = sorted(one.get(name) or ())
+    fields = {name: sorted(json.loads(text)) for name, text in answer.fields.items() if name == "version"}
+    return answer.code, body, sorted(answer.fields.keys() - {"transactionId"}), fields
+
+
+@pytest.mark.long
+def test_changes_of_accounts_are_those_of_4_9_7(tmp_path):
+    make_home(tmp_path / "java", VECTORS["sample_acl"])
+    with java(scenarios.JavaCluster, "4.9.7", tmp_path / "java", **{"broker.aclEnable": "true"}) as cluster:
+        theirs = [shape(one) for one in answers(cluster.broker, CHANGES)]
+    home = make_home(tmp_path / "ours", VECTORS["sample_acl"])
+    with rocketc.Broker(acl_enable=True, rocketmq_home=str(home)) as broker:
+        mine = [shape(one) for one in answers(broker.address, CHANGES)]
+    differing = [(one.code, one.fields, a, b) for one, a, b in zip(CHANGES, theirs, mine, strict=True) if a != b]
+    assert differing == []
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("release", RELEASES)
 def test_clients_with_signatures(tmp_path, release):

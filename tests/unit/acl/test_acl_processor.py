@@ -44,7 +44,7 @@ def test_an_account_is_added_changed_and_deleted(tmp_path, home):
         }  # fmt: skip
 
         # A field that is missing keeps its value; `admin` becomes false.
-        change = {"accessKey": "newaccount", "topicPerms": "topicA=SUB"}
+        change = {"accessKey": "newaccount", "secretKey": "s3cret-value", "topicPerms": "topicA=SUB"}
         assert (await peer.ask(signed(50, change, **OTHER)))[0].code == 0
         refused = (await peer.ask(signed(310, send("topicA"), b"x", **mine)))[0]
         assert refused.remark == EXCEPTION + "No default permission for topic:topicA"
@@ -116,7 +116,7 @@ def test_accounts_of_the_folder_are_changed_there(tmp_path, home):
     other.write_text("accounts: [{accessKey: another, secretKey: '12345678'}]")
 
     async def main(stage, peer, vip):
-        change = {"accessKey": "another", "defaultTopicPerm": "PUB"}
+        change = {"accessKey": "another", "secretKey": "12345678", "defaultTopicPerm": "PUB"}
         assert (await peer.ask(signed(50, change, **OTHER)))[0].code == 0
         assert read_file(str(other)).accounts[0].default_topic == 4
         assert (home / "conf/plain_acl.yml").read_text() == VECTORS["sample_acl"]
@@ -146,12 +146,13 @@ def test_versions_and_accounts_are_answered(tmp_path, home):
     play(tmp_path, home, main)
 
 
-@pytest.mark.parametrize("code", [50, 51, 52, 53, 54, 3001, 3005, 3010])
-def test_without_access_control_they_are_not_supported(tmp_path, home, code):
+def test_without_access_control_they_are_not_supported(tmp_path, home):
     async def main(stage, peer, vip):
-        answer = (await peer.ask(Command(code, {"accessKey": "newaccount", "globalWhiteAddrs": ""})))[0]
-        assert answer.code == 3 and answer.remark.startswith(f" request type {code} not supported: ")
-        assert "aclEnable=true" in answer.remark
+        codes = [50, 51, 52, 53, 54, 3001, 3005, 3010]
+        fields = {"accessKey": "newaccount", "globalWhiteAddrs": ""}
+        for code, answer in zip(codes, await peer.ask(*[Command(code, fields) for code in codes]), strict=True):
+            assert answer.code == 3 and answer.remark.startswith(f" request type {code} not supported: ")
+            assert "aclEnable=true" in answer.remark
 
     play(tmp_path, home, main, acl_enable=False)
 
