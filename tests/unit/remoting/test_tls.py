@@ -159,6 +159,27 @@ def test_large_answers_and_pauses(tmp_path, certificates, context):
     play(settings_of(tmp_path, certificates.properties()), main, in_flight=4, unread=100_000)
 
 
+def test_requests_that_came_before_a_pause_are_read_after_it(tmp_path, certificates):
+    """They are decrypted, or could be: no byte comes after them that would say so."""
+
+    async def main(server, connect):
+        client = connect(certificates.client_context())
+        await asyncio.sleep(1)
+        for n in range(50):
+            fields = {"topic": "held", "queueId": str(n)}
+            client.tls.write(Command(30, fields, bytes(4000), opaque=n).encode())  # a record each
+        client.transport.write(client._out.read())  # more than 64 KiB: it comes in one piece
+        held = server._processors[30].held
+        for n in range(50):
+            await asyncio.sleep(1)
+            assert n < len(held) <= n + 8
+            held[n].later(Answer(values={"offset": n}))
+        await asyncio.sleep(1)
+        assert client.offsets() == list(range(50))
+
+    play(settings_of(tmp_path, certificates.properties()), main, in_flight=4)
+
+
 def test_an_answer_of_many_records(tmp_path, certificates):
     async def main(server, connect):
         client = connect(certificates.client_context())
@@ -602,6 +623,35 @@ def on(loop, main):
     finally:
         new.close()
     assert problems == []
+
+
+def test_a_channel_does_not_wait_for_the_end_of_tls():
+    """The loop may end before the peer has answered."""
+    done = []
+
+    class Transport(asyncio.Transport):
+        def get_extra_info(self, name, default=None):
+            return "an object" if name == "ssl_object" else default
+
+        def write(self, data):
+            pass
+
+        def abort(self):
+            done.append("abort")
+
+        def close(self):
+            done.append("close")
+
+    async def main():
+        async def connect(factory):
+            factory().connection_made(Transport())
+
+        channel = Channel(connect, random.Random(1))
+        await channel.send(30, {"topic": "t", "queueId": 1}, 5.0)
+        channel.close()
+        assert done == ["abort"]
+
+    virtual.run(main())
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
