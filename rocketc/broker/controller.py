@@ -18,6 +18,7 @@ from rocketc.broker import names
 from rocketc.broker._deliveries import Deliveries
 from rocketc.broker._send_path import SendPath, peer_host
 from rocketc.broker.access import access_control
+from rocketc.broker.admin.processors import AdminProcessors
 from rocketc.broker.client_processor import ClientProcessor
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.consumer_processor import ConsumerProcessor
@@ -123,10 +124,20 @@ class BrokerController:
             Deliveries(store, names.REAL_TOPIC, names.REAL_QUEUE, names.HALF_TOPIC),
             clock,
         )
-        self.pulls = PullProcessor(store, self.topics, self.groups, self.consumers, self.offsets, config, self.path)
+        self.pulls = PullProcessor(
+            store, self.topics, self.groups, self.consumers, self.offsets, config, self.path, groups.is_readable
+        )
         accept_at = config.start_accept_send_request_time_stamp
         self.runtime = RuntimeInfo(store, self.pulls.path, clock, accept_at=accept_at)
-        processors = self._processors(chance)
+        self.admin = AdminProcessors(
+            store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.tables,
+            forget_topic=lambda topic: self.path.set_topic(topic, 0),
+        )
+        processors = [*self._processors(chance), *self.admin.processors]
         self.server = Server(processors, on_lost=self._lost, fast=self.pulls.path, check=check, tls=self._gate)
         without_pulls = [one for one in processors if one is not self.pulls]
         self.vip_server = Server(without_pulls, on_lost=self._lost, fast=self.path, check=check, tls=self._gate)
@@ -323,6 +334,7 @@ class BrokerController:
         if self._changes is not None:
             self._changes.close()
         self.name_servers.close()
+        await self.admin.close()
         self.topics.close()
         await self.tables.close()
         await self._write(self.delays, "delay levels")

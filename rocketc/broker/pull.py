@@ -34,6 +34,7 @@ from rocketc.tables.topics import PERM_READ
 _log = logging.getLogger("rocketc.broker")
 
 LITE_PULL = 361
+FORBIDDEN_TOPIC = 5  # forbiddenType: the group must not read the topic
 _WITHOUT_MESSAGES = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 
@@ -49,7 +50,8 @@ class PullFlag(enum.IntEnum):
 class PullProcessor:
     """Answers pulls.
 
-    sends  gets the frames of other requests
+    sends        gets the frames of other requests
+    is_readable  whether a group may read a topic
     Its `path` is the compiled way for pulls that find messages; it has the counts of all pulls.
     """
 
@@ -64,8 +66,10 @@ class PullProcessor:
         offsets: ConsumerOffsetManager,
         config: BrokerConfig,
         sends: SendPath,
+        is_readable: Callable[[str, str], bool] = lambda group, topic: True,
     ) -> None:
         self._store, self._topics, self._groups = store, topics, groups
+        self._is_readable = is_readable
         self._consumers, self._offsets, self._config = consumers, offsets, config
         self._loop = asyncio.get_running_loop()
         sweep = SWEEP_SECONDS if config.long_polling_enable else config.short_polling_time_mills / 1000
@@ -233,6 +237,12 @@ class PullProcessor:
             return Answer(Code.SUBSCRIPTION_NOT_EXIST, remark="the consumer's group info not exist")
         if known.message_model is MessageModel.BROADCASTING and not group.consume_broadcast_enable:
             return Answer(Code.NO_PERMISSION, remark=f"the consumer group[{name}] can not consume by broadcast way")
+        if not self._is_readable(name, topic):
+            return Answer(
+                Code.NO_PERMISSION,
+                {"forbiddenType": FORBIDDEN_TOPIC},
+                remark=f"the consumer group[{name}] is forbidden for topic[{topic}]",
+            )
         found = self._consumers.find_subscription(name, topic)
         if found is None:
             return Answer(Code.SUBSCRIPTION_NOT_EXIST, remark="the consumer's subscription not exist")

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
 from rocketc.broker import names
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.table_writer import TableWriter
@@ -84,7 +84,11 @@ class TopicManager:
         self._writer = writer
         self._config = config
         self._changed: Callable[[TopicConfig], object] = lambda topic: None
-        for topic in self._from_the_start():
+        self._hidden: set[str] = set()
+        first = self._from_the_start()
+        own = (DEFAULT_TOPIC, config.msg_trace_topic_name, names.CHECK_MAX_TIME_TOPIC, names.CHECKPOINT_TOPIC)
+        self.system = frozenset([*(topic.topic_name for topic in first), *own])
+        for topic in first:
             if topic.topic_name not in self.table:
                 self._create(topic)
         self.table.persist()
@@ -118,17 +122,21 @@ class TopicManager:
         return topics
 
     def get(self, name: str) -> TopicConfig | None:
-        return self.table.get(name)
+        return None if name in self._hidden else self.table.get(name)
+
+    def is_system(self, name: str) -> bool:
+        """Whether a topic is one of RocketMQ's own: tools neither change nor delete it."""
+        return name in self.system or name.startswith(SYSTEM_PREFIX)
 
     def create_in_send(self, name: str, default_topic: str, queues: int, unit_mode: bool) -> TopicConfig | None:
         """Return the topic of a send; create an unknown one as its default topic says. None: it stays unknown.
 
         queues  the number that the producer asks for
         """
-        if (found := self.table.get(name)) is not None:
+        if (found := self.get(name)) is not None:
             return found
         default = self.table.get(default_topic)
-        if default is None:
+        if default is None or name in self._hidden:
             return None
         perm = default.perm
         if default_topic == DEFAULT_TOPIC and not self.table.auto_create_topic_enable:
@@ -162,6 +170,22 @@ class TopicManager:
         if found is None:
             return self._created(TopicConfig(name, queues, queues, order=order, topic_sys_flag=sys_flag))
         return found if found.order == order else self._created(replace(found, order=order))
+
+    def change(self, topic: TopicConfig, done: Callable[[], object]) -> None:
+        """Create or change a topic as a tool says; call `done` when it is on the disk."""
+        if self.table.get(topic.topic_name) != topic:
+            self._created(topic)
+        self.save(done)
+
+    def hide(self, topics: Iterable[str]) -> None:
+        """Behave as if the topics did not exist, while the store deletes them; unhide() ends it."""
+        for name in topics:
+            self._hidden.add(name)
+            self._unwritten.pop(name, None)
+
+    def unhide(self, topics: Iterable[str]) -> None:
+        """End hide()."""
+        self._hidden.difference_update(topics)
 
     def save(self, done: Callable[[], object]) -> None:
         """Call `done` when all topics are on the disk."""

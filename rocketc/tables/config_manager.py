@@ -231,9 +231,10 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
         self.on_change(entry)
         return True
 
-    def delete(self, names: str | Iterable[str]) -> list[str]:
+    def delete(self, names: str | Iterable[str], *, persist: bool = True) -> list[str]:
         """Remove entries, in memory and on the disk. Returns the names that existed.
 
+        persist  False: change memory only; call persist() later
         Raises StoreIOError or StoreFullError; the entries are then removed from memory only.
         """
         deleted = []
@@ -245,7 +246,8 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
                     deleted.append(name)
                     self._next_version()
                     self._changed = True
-        self.persist()
+        if persist:
+            self.persist()
         return deleted
 
     def _to_write(self) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from typing import Any
 
 from rocketc.tables.config_manager import Clock, ConfigEntry, ConfigMap, now_ms, path_of
 
+FORBIDDEN_READ = 4  # bit of what a group must not do with a topic
+
 
 def _customized() -> dict[str, Any]:
     return {"type": "CUSTOMIZED"}
@@ -88,6 +90,12 @@ class SubscriptionGroups(ConfigMap[SubscriptionGroupConfig]):
 
     def __init__(self, root: str | os.PathLike[str], *, clock: Clock = now_ms) -> None:
         super().__init__(path_of(root, self.NAME), clock=clock)
+        self._forbidden: dict[str, dict[str, int]] = {}
+        for group, topics in self._part("forbiddenTable").items():
+            if isinstance(topics, dict) and all(type(bits) is int for bits in topics.values()):
+                self._forbidden[str(group)] = {str(topic): bits for topic, bits in topics.items()}
+            else:
+                self._warn(f"{self.path}: forbiddenTable: {group}: not a map of numbers; it is skipped")
 
     def create(self, config: SubscriptionGroupConfig, *, persist: bool = True) -> bool:
         """Create or change a group, in memory and on the disk. Returns False if it is equal already.
@@ -100,5 +108,41 @@ class SubscriptionGroups(ConfigMap[SubscriptionGroupConfig]):
             self.persist()
         return done
 
+    @property
+    def forbidden(self) -> dict[str, dict[str, int]]:
+        """A copy of the bits of what groups must not do, by group and topic."""
+        with self._lock:
+            return {group: dict(topics) for group, topics in self._forbidden.items()}
+
+    def is_readable(self, group: str, topic: str) -> bool:
+        """Whether a group may read a topic.
+
+        >>> import tempfile
+        >>> groups = SubscriptionGroups(tempfile.mkdtemp())
+        >>> groups.set_readable("audit", "orders", False)
+        >>> groups.is_readable("audit", "orders"), groups.forbidden
+        (False, {'audit': {'orders': 4}})
+        """
+        return not self._forbidden.get(group, {}).get(topic, 0) & FORBIDDEN_READ
+
+    def set_readable(self, group: str, topic: str, readable: bool) -> None:
+        """Allow or forbid a group to read a topic; persist() writes it."""
+        with self._lock:
+            before = self._forbidden.get(group, {}).get(topic, 0)
+            after = before & ~FORBIDDEN_READ if readable else before | FORBIDDEN_READ
+            if after == before:
+                return
+            topics = {name: bits for name, bits in self._forbidden.get(group, {}).items() if name != topic}
+            if after:
+                topics[topic] = after
+            self._forbidden = {name: found for name, found in self._forbidden.items() if name != group}
+            if topics:
+                self._forbidden[group] = topics
+            self._next_version()
+            self._changed = True
+
     def _to_write(self) -> dict[str, Any]:
-        return super()._to_write() if self.is_v4_format else {"forbiddenTable": {}, **super()._to_write()}
+        data = super()._to_write()
+        if self.is_v4_format and not self._forbidden and "forbiddenTable" not in data:
+            return data
+        return {**data, "forbiddenTable": self.forbidden}

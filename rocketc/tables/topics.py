@@ -38,7 +38,7 @@ _LONGEST_OF_A_GROUP = 255  # %RETRY% or %DLQ% and the name of a group
 _NUMBERS = (("read_queue_nums", (1 << 31) - 1), ("write_queue_nums", (1 << 31) - 1), ("perm", 15))
 
 QUEUE_TYPE, MESSAGE_TYPE, CLEANUP_POLICY = "queue.type", "message.type", "cleanup.policy"
-_ALLOWED = {
+ALLOWED_ATTRIBUTES = {
     QUEUE_TYPE: ("SimpleCQ", "BatchCQ"),
     CLEANUP_POLICY: ("DELETE", "COMPACTION"),
     MESSAGE_TYPE: ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
@@ -313,7 +313,7 @@ def _merged(there: dict[str, str], said: dict[str, str]) -> dict[str, str]:
                 raise ValueError(f"{QUEUE_TYPE} is {merged[plain]} and can't be changed")
             merged.pop(plain, None)
             continue
-        if plain in _ALLOWED and value not in _ALLOWED[plain]:
-            raise ValueError(f"{plain} is {value!r}; allowed are {', '.join(_ALLOWED[plain])}")
+        if plain in ALLOWED_ATTRIBUTES and value not in ALLOWED_ATTRIBUTES[plain]:
+            raise ValueError(f"{plain} is {value!r}; allowed are {', '.join(ALLOWED_ATTRIBUTES[plain])}")
         merged[plain] = value
     return in_java_order(merged, 16)

@@ -1,0 +1,98 @@
+"""JSON bodies of answers to tools, as fastjson of RocketMQ writes them: also maps whose names are queues.
+
+Source: RocketMQ remoting/protocol/body, RemotingSerializable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rocketc.broker.locks import MessageQueue
+from rocketc.broker.subscriptions import Subscription
+from rocketc.tables.config_manager import ConfigManager
+from rocketc.tables.fastjson import to_bytes
+from rocketc.tables.topics import TopicConfig
+
+
+def body(data: Any) -> bytes:
+    """Return a value as the body of an answer.
+
+    >>> body({"a": [1]})
+    b'{"a":[1]}'
+    """
+    return to_bytes(data, compact=True)
+
+
+def queue_object(queue: MessageQueue) -> dict[str, Any]:
+    """Return a queue as an object.
+
+    >>> queue_object(MessageQueue("orders", "broker-a", 0))
+    {'brokerName': 'broker-a', 'queueId': 0, 'topic': 'orders'}
+    """
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+def queue_map(table: Mapping[MessageQueue, Any]) -> bytes:
+    """Return a map by queues. Its names are objects, which only fastjson writes and reads.
+
+    >>> queue_map({MessageQueue("orders", "broker-a", 0): 7})
+    b'{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:7}'
+    """
+    return b"{" + b",".join(body(queue_object(queue)) + b":" + body(value) for queue, value in table.items()) + b"}"
+
+
+def joined(members: Mapping[str, bytes]) -> bytes:
+    """Return an object of members that are JSON already.
+
+    >>> joined({"consumeTps": b"0.0", "offsetTable": b"{}"})
+    b'{"consumeTps":0.0,"offsetTable":{}}'
+    """
+    return b"{" + b",".join(body(name) + b":" + value for name, value in members.items()) + b"}"
+
+
+def listed(values: Iterable[bytes]) -> bytes:
+    """Return a list of values that are JSON already.
+
+    >>> listed([b"1", b"{}"])
+    b'[1,{}]'
+    """
+    return b"[" + b",".join(values) + b"]"
+
+
+def data_version(table: ConfigManager) -> dict[str, int]:
+    """Return the data version of a table.
+
+    >>> import tempfile
+    >>> from rocketc.tables.topics import Topics
+    >>> sorted(data_version(Topics(tempfile.mkdtemp())))
+    ['counter', 'stateVersion', 'timestamp']
+    """
+    counter, timestamp = table.version
+    return {"counter": counter, "stateVersion": 0, "timestamp": timestamp}
+
+
+def topic_object(topic: TopicConfig) -> dict[str, Any]:
+    """Return a topic as an object.
+
+    >>> topic_object(TopicConfig("orders"))["topicName"]
+    'orders'
+    """
+    return topic.to_file()
+
+
+def subscription_object(subscription: Subscription) -> dict[str, Any]:
+    """Return a subscription as an object.
+
+    >>> subscription_object(Subscription("orders"))["subString"]
+    '*'
+    """
+    return {
+        "classFilterMode": subscription.class_filter_mode,
+        "codeSet": sorted(subscription.code_set),
+        "expressionType": subscription.expression_type,
+        "subString": subscription.sub_string,
+        "subVersion": subscription.sub_version,
+        "tagsSet": sorted(subscription.tags_set),
+        "topic": subscription.topic,
+    }
