@@ -18,7 +18,7 @@ from rocketc.broker import names
 from rocketc.broker._deliveries import Deliveries
 from rocketc.broker._send_path import SendPath, peer_host
 from rocketc.broker.access import access_control
-from rocketc.broker.admin.processors import AdminProcessors
+from rocketc.broker.admin.processors import AdminProcessors, Parts
 from rocketc.broker.client_processor import ClientProcessor
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.consumer_processor import ConsumerProcessor
@@ -60,6 +60,7 @@ from rocketc.tables.topics import PERM_WRITE, TopicConfig
 
 _log = logging.getLogger("rocketc.broker")
 
+PULL_MESSAGE = 11
 NOTIFY_CONSUMER_IDS_CHANGED = 40
 EXPIRE_SECONDS = 10.0
 NOTICE_SECONDS = 15.0
@@ -128,15 +129,8 @@ class BrokerController:
             store, self.topics, self.groups, self.consumers, self.offsets, config, self.path, groups.is_readable
         )
         accept_at = config.start_accept_send_request_time_stamp
-        self.runtime = RuntimeInfo(store, self.pulls.path, clock, accept_at=accept_at)
-        self.admin = AdminProcessors(
-            store,
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.tables,
-            forget_topic=lambda topic: self.path.set_topic(topic, 0),
-        )
+        self.runtime = RuntimeInfo(store, self.pulls.path, clock, accept_at=accept_at, slowest=self._slowest_pull)
+        self.admin = AdminProcessors(self._admin_parts())
         processors = [*self._processors(chance), *self.admin.processors]
         self.server = Server(processors, on_lost=self._lost, fast=self.pulls.path, check=check, tls=self._gate)
         without_pulls = [one for one in processors if one is not self.pulls]
@@ -174,6 +168,22 @@ class BrokerController:
         )
         path.enabled = config.start_accept_send_request_time_stamp <= 0
         return path
+
+    def _admin_parts(self) -> Parts:
+        return Parts(
+            store=self.store,
+            config=self.config,
+            address=join_address(*self.host),
+            clock=self._clock,
+            writer=self.tables,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.consumers,
+            producers=self.producers,
+            offsets=self.offsets,
+            pulls=self.pulls,
+            forget_topic=lambda topic: self.path.set_topic(topic, 0),
+        )
 
     def _processors(self, chance: random.Random) -> list[Processor]:
         config, store = self.config, self.store
@@ -238,6 +248,9 @@ class BrokerController:
             "clusterName": config.broker_cluster_name,
         }
 
+    def _slowest_pull(self) -> float:
+        return self.server.times.slowest(PULL_MESSAGE)
+
     def _is_first_in_memory(self, topic: str, queue_id: int) -> bool:
         """Whether a queue has a message with queue offset 0, and it was not read from the disk lately."""
         with self.store.get_raw(topic, queue_id, 0, 1) as first:
@@ -301,6 +314,7 @@ class BrokerController:
             self._services.start("accounts", self.access.run())
         if self._gate is not None:
             self._services.start("certificates", self._gate.contexts.run())
+        self._services.start("statistics", self.admin.run())
         if not self.config.real_time_notify_consumer_change:
             self._services.start("notices to consumers", self._send_notices())
         if not self.store.background:

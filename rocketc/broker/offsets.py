@@ -66,6 +66,10 @@ class ConsumerOffsetManager:
         """Return how many queues of a topic have an offset of the group."""
         return len(self.table.queues(topic, group))
 
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics in which a group has committed an offset."""
+        return self.table.topics_of(group)
+
     # pulled offsets
 
     def commit_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:

@@ -93,7 +93,7 @@ class PullProcessor:
 
     @property
     def delivered(self) -> dict[tuple[str, str], list[int]]:
-        """Messages and bytes by topic and group."""
+        """Messages, bytes and answers by topic and group."""
         return self.path.delivered
 
     def process(self, call: Call) -> Answer | None:

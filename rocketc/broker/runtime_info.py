@@ -25,8 +25,22 @@ _NS = 1_000_000  # of a ms
 _ALWAYS_ZERO = (
     *(f"{pool}ThreadPoolQueueSize" for pool in ("send", "pull", "litePull", "query", "ack")),
     *(f"{pool}ThreadPoolQueueHeadWaitTimeMills" for pool in ("send", "pull", "litePull", "query", "ack")),
-    *("EndTransactionQueueSize", "timerReadBehind", "timerOffsetBehind", "timerCongestNum"),
+    *("EndTransactionQueueSize", "timerReadBehind", "timerOffsetBehind", "timerCongestNum", "dispatchMaxBuffer"),
 )
+# Of RocketMQ's queues before its thread pools, which this broker does not need: tools divide by them.
+_CAPACITIES = {
+    "sendThreadPoolQueueCapacity": 10_000,
+    "pullThreadPoolQueueCapacity": 100_000,
+    "litePullThreadPoolQueueCapacity": 100_000,
+    "queryThreadPoolQueueCapacity": 20_000,
+    "ackThreadPoolQueueCapacity": 100_000,
+    "EndTransactionThreadPoolQueueCapacity": 100_000,
+    "remainTransientStoreBufferNumbs": (1 << 31) - 1,  # as RocketMQ without a transient store pool
+}
+_PUT_TIMES = (  # RocketMQ's name of a span, and the ms at which it ends
+    ("<=0ms", 1), ("0~10ms", 10), ("10~50ms", 50), ("50~100ms", 100), ("100~200ms", 200), ("200~500ms", 500),
+    ("500ms~1s", 1000), ("1~2s", 2000), ("2~3s", 3000), ("3~4s", 4000), ("4~5s", 5000), ("5~10s", 10_000), ("10s~", 0),
+)  # fmt: skip
 
 
 class StatedStore(Protocol):
@@ -43,6 +57,7 @@ class StatedStore(Protocol):
     @property
     def flushed_phy_offset(self) -> int: ...
     def stats(self) -> dict[str, Any]: ...
+    def measurements(self) -> dict[str, Any]: ...
     def message(self, phy_offset: int, *, crc: str = "body", decompress: bool = True) -> Message | None: ...
 
 
@@ -59,9 +74,9 @@ class RuntimeInfo:
 
     clock      ms since the epoch
     accept_at  startAcceptSendRequestTimeStamp
-    sample() is due every second: it notes the counters for the rates, and those of midnight. Names of RocketMQ's that
-    are left out: putMessageDistributeTime and getMessageEntireTimeMax, which are not measured, the capacities of thread
-    pools, dispatchMaxBuffer and remainTransientStoreBufferNumbs.
+    slowest    seconds of the slowest pull
+    sample() is due every second: it notes the counters for the rates, and those of midnight. putMessageDistributeTime
+    counts the puts that are timed, every 16th.
     """
 
     codes = (28,)
@@ -73,7 +88,9 @@ class RuntimeInfo:
         clock: Callable[[], int],
         *,
         accept_at: int = 0,
+        slowest: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        self._slowest = slowest
         self._store, self._pulls, self._clock, self._accept_at = store, pulls, clock, accept_at
         self.started_at = clock()
         self.rates = Rates(self._counters)
@@ -118,6 +135,7 @@ class RuntimeInfo:
             "timerDequeueTps": "0.0",
             "pageCacheLockTimeMills": "0",
         }
+        whole |= {name: str(capacity) for name, capacity in _CAPACITIES.items()}
         return whole | dict.fromkeys(_ALWAYS_ZERO, "0")
 
     def _of_messages(self) -> dict[str, str]:
@@ -130,6 +148,7 @@ class RuntimeInfo:
             "msgGetTotalYesterdayMorning": str(self._yesterday[1]),
             "msgGetTotalTodayMorning": str(self._today[1]),
             "msgGetTotalTodayNow": str(got),
+            "getMessageEntireTimeMax": str(int(self._slowest() * 1000)),
             **{name: self.rates.show(index) for index, name in enumerate(names)},
         }
 
@@ -164,6 +183,7 @@ class RuntimeInfo:
             "putMessageAverageSize": str(size / count if count else 0.0),
             "putMessageFailedTimes": str(stats["refused"]),
             "putMessageEntireTimeMax": str(times["max"] // _NS),
+            "putMessageDistributeTime": show_times(*self._store.measurements()["histograms"]["put_time"][:2]),
             "putLatency99": f"{times['p99'] / _NS:.2f}",
             "putLatency999": f"{times['p999'] / _NS:.2f}",
         }
@@ -178,6 +198,23 @@ class RuntimeInfo:
             "consumeQueueDiskRatio": str(_ratio(os.statvfs(self._store.path))),
             "commitLogDirCapacity": f"Total : {show_bytes(total)}, Free : {show_bytes(free)}.",
         }
+
+
+def show_times(bounds: list[tuple[int, int]], count: int) -> str:
+    """Return how many puts took how long, as RocketMQ shows it.
+
+    bounds  (ns, how many took less), increasing
+    count   of all puts
+
+    >>> show_times([(1 << 20, 14), (1 << 23, 19)], 20)[:34]
+    '[<=0ms]:14 [0~10ms]:5 [10~50ms]:0 '
+    """
+    shown, before = "", 0
+    for name, ms in _PUT_TIMES:
+        below = count if not ms else max([less for ns, less in bounds if ns <= ms * 1_100_000], default=0)
+        shown += f"[{name}]:{below - before} "
+        before = below
+    return shown
 
 
 def _date(ms: int) -> datetime.date:

@@ -85,7 +85,7 @@ class BrokerMetrics:
         names = "topic", "consumer_group", "is_system"
         messages = Measure(_OUT[0], "counter", "", "Messages sent to consumers", names)
         size = Measure(_OUT[1], "counter", "bytes", "Bytes of their records", names)
-        for (topic, group), (count, count_bytes) in sorted(self._broker.pulls.delivered.items()):
+        for (topic, group), (count, count_bytes, _) in sorted(self._broker.pulls.delivered.items()):
             values = visible(topic), visible(group), _is_system(topic, group)
             messages.add(count, *values)
             size.add(count_bytes, *values)

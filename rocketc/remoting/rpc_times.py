@@ -44,6 +44,18 @@ class RpcTimes:
         """
         self.of(request, answer, is_late).add(seconds, count)
 
+    def slowest(self, request: int) -> float:
+        """Return the bound in seconds below which all requests of a code were answered that did not wait.
+
+        >>> times = RpcTimes()
+        >>> times.add(11, 0, 0.004, False)
+        >>> times.slowest(11), times.slowest(10)
+        (0.005, 0.0)
+        """
+        found = [self._counts[key] for key in self._counts if key[0] == request and not key[2]]
+        used = [at for counts in found for at, count in enumerate(counts) if count]
+        return BOUNDS[min(max(used), len(BOUNDS) - 1)] if used else 0.0
+
     def read(self) -> dict[Key, tuple[list[int], float]]:
         """Return a copy, by (request code, code of the answer, is_late): requests up to each bound and above, and their
         time in all, in seconds. Kinds without a request are left out.

@@ -80,6 +80,16 @@ class ConsumerOffsets(ConfigManager):
         with self._lock:
             return dict(self._table.get(f"{topic}@{group}", {}))
 
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics in which a group has offsets."""
+        with self._lock:
+            return [name.partition("@")[0] for name in self._table if name.partition("@")[2] == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have offsets in a topic."""
+        with self._lock:
+            return [name.partition("@")[2] for name in self._table if name.partition("@")[0] == topic]
+
     def items(self) -> Iterator[tuple[str, str, int, int]]:
         """Yield (topic, group, queue id, next offset) of all current entries."""
         with self._lock:

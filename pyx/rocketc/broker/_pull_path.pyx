@@ -366,6 +366,7 @@ cdef class PullPath(FastPath):
         key = (topic, group)
         delivered = self.delivered.get(key)
         if delivered is None:
-            delivered = self.delivered[key] = [0, 0]
+            delivered = self.delivered[key] = [0, 0, 0]
         delivered[0] += messages
         delivered[1] += size
+        delivered[2] += 1

@@ -1,4 +1,4 @@
-"""Work of the store that takes long, for example deletions: on a thread beside the event loop, one after the other."""
+"""Work of the store that takes long, for example deletions, on a thread beside the event loop."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from rocketc.remoting.codes import Code
+from rocketc.remoting.server import Answer, Call
+
 _log = logging.getLogger("rocketc.broker")
 
 Done = Callable[[str | None], object]
 
 
 class StoreWork:
-    """Runs calls one at a time.
+    """Runs calls, and answers requests.
 
     in_thread  False: run() calls at once, for a store without threads
     """
@@ -21,9 +24,10 @@ class StoreWork:
         self._in_thread = in_thread
         self._loop = asyncio.get_running_loop()
         self._last: asyncio.Task[None] | None = None
+        self._answers: set[asyncio.Task[None]] = set()
 
     def run(self, work: Callable[[], object], done: Done) -> None:
-        """Call `work`, then `done` on the loop with None, or with the text of the error."""
+        """Call `work` after all earlier ones, then `done` on the loop with None, or with the text of the error."""
         if not self._in_thread:
             done(_fault(work))
             return
@@ -35,10 +39,24 @@ class StoreWork:
         fault = await self._loop.run_in_executor(None, _fault, work)
         self._loop.call_soon(done, fault)  # its error does not end this task
 
+    def answer(self, call: Call, compute: Callable[[], Answer]) -> Answer | None:
+        """Answer a request with what `compute` returns, on a thread beside others. It may only read."""
+        if not self._in_thread:
+            return compute()
+        task = self._loop.create_task(self._answer(call, compute), name="answer to a tool")
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+        return None
+
+    async def _answer(self, call: Call, compute: Callable[[], Answer]) -> None:
+        answers: list[Answer] = []
+        fault = await self._loop.run_in_executor(None, _fault, lambda: answers.append(compute()))
+        call.later(answers[0] if fault is None else Answer(Code.SYSTEM_ERROR, remark=fault))
+
     async def close(self) -> None:
         """Wait until all calls are done."""
-        while self._last is not None and not self._last.done():
-            await asyncio.wait({self._last})
+        while tasks := {*self._answers, *({self._last} if self._last is not None and not self._last.done() else ())}:
+            await asyncio.wait(tasks)
 
 
 def _fault(work: Callable[[], object]) -> str | None:

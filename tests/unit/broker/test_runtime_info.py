@@ -14,12 +14,7 @@ from rocketc.broker.rates import Rates
 from rocketc.broker.runtime_info import RuntimeInfo
 from rocketc.remoting.codes import Code
 
-# The names of a RocketMQ 5.3.3 broker: golden/admin-5.3.3.jsonl. The first ones are left out: they are not measured.
-LEFT_OUT = {
-    "putMessageDistributeTime", "getMessageEntireTimeMax", "dispatchMaxBuffer", "remainTransientStoreBufferNumbs",
-    "EndTransactionThreadPoolQueueCapacity", "ackThreadPoolQueueCapacity", "queryThreadPoolQueueCapacity",
-    "sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity", "litePullThreadPoolQueueCapacity",
-}  # fmt: skip
+# The names of a RocketMQ 5.3.3 broker: golden/admin-5.3.3.jsonl.
 NAMES = {
     "msgPutTotalTodayNow", "brokerActive", "sendThreadPoolQueueHeadWaitTimeMills",
     "queryThreadPoolQueueHeadWaitTimeMills", "remainHowManyDataToFlush", "msgGetTotalTodayNow", "timerEnqueueTps",
@@ -32,7 +27,17 @@ NAMES = {
     "commitLogMaxOffset", "msgPutTotalTodayMorning", "putMessageTimesTotal", "putLatency99", "msgGetTotalTodayMorning",
     "brokerVersionDesc", "startAcceptSendRequestTimeStamp", "sendThreadPoolQueueSize", "putMessageEntireTimeMax",
     "earliestMessageTimeStamp", "commitLogDirCapacity", "timerCongestNum", "putMessageAverageSize",
-    "dispatchBehindBytes", "putMessageSizeTotal", "timerDequeueTps",
+    "dispatchBehindBytes", "putMessageSizeTotal", "timerDequeueTps", "putMessageDistributeTime",
+    "getMessageEntireTimeMax", "dispatchMaxBuffer", "remainTransientStoreBufferNumbs",
+    "EndTransactionThreadPoolQueueCapacity", "ackThreadPoolQueueCapacity", "queryThreadPoolQueueCapacity",
+    "sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity", "litePullThreadPoolQueueCapacity",
+}  # fmt: skip
+
+FIXED = {
+    "sendThreadPoolQueueCapacity": "10000", "pullThreadPoolQueueCapacity": "100000", "dispatchMaxBuffer": "0",
+    "litePullThreadPoolQueueCapacity": "100000", "queryThreadPoolQueueCapacity": "20000",
+    "ackThreadPoolQueueCapacity": "100000", "EndTransactionThreadPoolQueueCapacity": "100000",
+    "remainTransientStoreBufferNumbs": "2147483647",
 }  # fmt: skip
 
 
@@ -55,6 +60,9 @@ def test_the_names_are_rocketmqs(tmp_path):
         found = await table_of(client)
         assert found.keys() == NAMES | {f"commitLogDiskRatio_{tmp_path}/commitlog"}
         assert all(type(value) is str for value in found.values())
+        assert {name: found[name] for name in FIXED} == FIXED
+        spans = re.findall(r"\[(.*?)\]:(\d+) ", found["putMessageDistributeTime"])
+        assert [span for span, _ in spans][:3] == ["<=0ms", "0~10ms", "10~50ms"] and len(spans) == 13
 
     play(main, tmp_path)
 
@@ -63,7 +71,10 @@ def test_all_names_of_a_real_broker_are_known():
     golden = Path(__file__).parents[2] / "golden" / "admin-5.3.3.jsonl"
     lines = [json.loads(line) for line in golden.read_text().splitlines()]
     [table] = [json.loads(one["answerBody"])["table"] for one in lines if one["code"] == 28][:1]
-    assert {name for name in table if not name.startswith("commitLogDiskRatio_")} == NAMES | LEFT_OUT
+    assert {name for name in table if not name.startswith("commitLogDiskRatio_")} == NAMES
+    for name in sorted(NAMES):
+        if name.endswith(("Capacity", "BufferNumbs", "MaxBuffer")):
+            assert FIXED[name] == table[name]
 
 
 def test_an_empty_broker(tmp_path):
