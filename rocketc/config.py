@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -538,6 +538,32 @@ def broker_conf(config: StoreConfig, names: Iterable[str]) -> dict[str, Any]:
     {'maxIndexNum': 400000}
     """
     return {_KEYS.get(name, _camel(name)): getattr(config, name) for name in names}
+
+
+def rocketmq_properties(config: StoreConfig) -> dict[str, Any]:
+    """Return all settings that RocketMQ has too, under the keys of broker.conf.
+
+    >>> rocketmq_properties(StoreConfig())["flushDiskType"]
+    'ASYNC_FLUSH'
+    """
+    return {key: getattr(config, name) for key, name in _FIELD_OF_KEY.items()}
+
+
+def changed_store_fields(changes: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of StoreConfig that have these keys of broker.conf. Other keys are left out.
+
+    Raises ValueError for a wrong value.
+
+    >>> changed_store_fields({"fileReservedTime": "48", "brokerName": "broker-a"})
+    {'file_reserved_time': 48}
+    """
+    return {
+        _FIELD_OF_KEY[key]: _checked(
+            _FIELD_OF_KEY[key], typed_property(key, _DEFAULTS[_FIELD_OF_KEY[key]], text.strip()), said=key
+        )
+        for key, text in changes.items()
+        if key in _FIELD_OF_KEY
+    }
 
 
 def refuse_unknown(function: str, names: Iterable[str], others: Iterable[str]) -> None:

@@ -36,9 +36,11 @@ _MOST = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class BrokerConfig:
     """The settings of a broker beside those of its store. Names and defaults are RocketMQ's, in snake_case.
+
+    A broker has a copy of its own: tools change some of its settings while it runs.
 
     broker_cluster_name, broker_name, broker_id  its place in the cluster; id 0 is the master
     broker_ip1                    address that clients get; None: the address that it listens on
@@ -57,6 +59,7 @@ class BrokerConfig:
     reject_transaction_message    transactions are refused
     flush_consumer_offset_interval, flush_delay_offset_interval, register_name_server_period  ms
     start_accept_send_request_time_stamp  ms since the epoch; sends before it are refused
+    use_server_side_reset_offset  tools reset offsets on the broker; False: its online consumers reset themselves
     default_query_max_num, max_msgs_num_batch  messages of one look-up by unique key, and by key
     acl_enable                    requests need a signature of an account in plain_acl.yml
     rocketmq_home                 folder that contains conf; None: the environment variable ROCKETMQ_HOME
@@ -103,6 +106,7 @@ class BrokerConfig:
     tls_server_mode: str = "permissive"
     tls_enable: str | None = None
     tls_config_file: str = tls.DEFAULT_FILE
+    use_server_side_reset_offset: bool = True
     metrics_exporter_type: str = "DISABLE"
     metrics_prom_exporter_port: int = 5557
     metrics_prom_exporter_host: str = ""
@@ -190,6 +194,26 @@ def read_broker_conf(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Stor
         return fields, store, [key for key in unused if key not in used]
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+
+
+def broker_properties(config: BrokerConfig) -> dict[str, Any]:
+    """Return all settings under the keys of broker.conf.
+
+    >>> broker_properties(BrokerConfig())["brokerName"]
+    'broker-a'
+    """
+    return {key: getattr(config, name) for key, name in _OF_KEY.items()}
+
+
+def changed_broker_fields(changes: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of BrokerConfig that have these keys of broker.conf. Other keys are left out.
+
+    Raises ValueError for a value of another type.
+
+    >>> changed_broker_fields({"brokerPermission": "4", "nothing": "1"})
+    {'broker_permission': 4}
+    """
+    return _typed(changes)
 
 
 def _typed(found: Mapping[str, str]) -> dict[str, Any]:

@@ -6,10 +6,11 @@ Source: RocketMQ BrokerController.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import random
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX
@@ -90,6 +91,7 @@ class BrokerController:
         connector: Any = None,
     ) -> None:
         chance = random.Random() if chance is None else chance
+        config = dataclasses.replace(config)  # tools change it
         self.store, self.config, self.host = store, config, host
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -148,6 +150,7 @@ class BrokerController:
             chance,
             connector=connector,
             timeout=config.register_broker_timeout_mills / 1000,
+            permission=lambda: config.broker_permission,
         )
         self._changes: Changes | None = None
         self._services: Services | None = None
@@ -183,6 +186,7 @@ class BrokerController:
             offsets=self.offsets,
             pulls=self.pulls,
             forget_topic=lambda topic: self.path.set_topic(topic, 0),
+            settings_changed=self._settings_changed,
         )
 
     def _processors(self, chance: random.Random) -> list[Processor]:
@@ -273,6 +277,17 @@ class BrokerController:
         else:
             self.path.set_topic(topic.topic_name, 0)  # its answers wait for the disk
         self.name_servers.topic_changed(topic)
+
+    def _settings_changed(self, names: Iterable[str]) -> None:
+        """Apply settings that tools have changed, where they are not read each time."""
+        config = self.config
+        self.groups.is_auto_create = config.auto_create_subscription_group
+        self.runtime.accept_at = config.start_accept_send_request_time_stamp
+        self.path.enabled = config.start_accept_send_request_time_stamp <= 0
+        if "broker_permission" in names:
+            for topic in dict(self.topics.table).values():
+                self._topic_changed(topic)
+            self.name_servers.all_changed()
 
     def _set_fast(self, topic: TopicConfig) -> None:
         self.path.set_topic(topic.topic_name, self._fast_queues(topic))

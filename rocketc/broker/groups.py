@@ -55,7 +55,7 @@ class GroupManager:
         changed: Callable[[SubscriptionGroupConfig], object] = lambda group: None,
     ) -> None:
         self.table = table
-        self._is_auto_create = is_auto_create
+        self.is_auto_create = is_auto_create
         self._changed = changed
         for name in SYSTEM_GROUPS:
             if name not in table:
@@ -73,7 +73,7 @@ class GroupManager:
         if found is not None:
             return found
         is_ours = name.startswith(SYSTEM_GROUP_PREFIX)
-        if not (self._is_auto_create or is_ours) or not is_group_name(name):
+        if not (self.is_auto_create or is_ours) or not is_group_name(name):
             return None
         return self._create(name)
 

@@ -17,17 +17,21 @@ from rocketc.remoting.addresses import split_address
 from rocketc.remoting.channel import Channel
 from rocketc.remoting.codes import Code
 from rocketc.tables.fastjson import to_bytes
-from rocketc.tables.topics import TopicConfig, Topics
+from rocketc.tables.topics import PERM_READ, PERM_WRITE, TopicConfig, Topics
 
 _log = logging.getLogger("rocketc.broker")
 
 REGISTER_BROKER, UNREGISTER_BROKER = 103, 104
+READ_WRITE = PERM_READ | PERM_WRITE
 Connector = Callable[[str, int], Callable[[Callable[[], asyncio.Protocol]], Any]]
 
 
-def registration(topics: Topics, changed: Iterable[TopicConfig] | None = None) -> bytes:
+def registration(
+    topics: Topics, changed: Iterable[TopicConfig] | None = None, *, permission: int = READ_WRITE
+) -> bytes:
     """Return the body of REGISTER_BROKER.
 
+    permission  of the broker: limits what clients may do with its topics
     changed  only these topics; None: all. A name server keeps the topics that a registration leaves out
 
     >>> import tempfile
@@ -38,7 +42,7 @@ def registration(topics: Topics, changed: Iterable[TopicConfig] | None = None) -
     told = dict(topics).values() if changed is None else changed
     wrapper = {
         "dataVersion": {"counter": counter, "stateVersion": 0, "timestamp": timestamp},
-        "topicConfigTable": {topic.topic_name: _topic(topic) for topic in told},
+        "topicConfigTable": {topic.topic_name: _topic(topic, permission) for topic in told},
         "mappingDataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0},
         "topicQueueMappingDetailMap": {},
         "topicQueueMappingInfoMap": {},
@@ -46,11 +50,11 @@ def registration(topics: Topics, changed: Iterable[TopicConfig] | None = None) -
     return to_bytes({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}, compact=True)
 
 
-def _topic(topic: TopicConfig) -> dict[str, Any]:
+def _topic(topic: TopicConfig, permission: int) -> dict[str, Any]:
     return {
         "attributes": topic.attributes,
         "order": topic.order,
-        "perm": topic.perm,
+        "perm": topic.perm if permission & READ_WRITE == READ_WRITE else topic.perm & permission,
         "readQueueNums": topic.read_queue_nums,
         "topicFilterType": topic.topic_filter_type,
         "topicName": topic.topic_name,
@@ -66,6 +70,7 @@ class NameServers:
     identity   brokerName, brokerAddr, clusterName, haServerAddr, brokerId
     connector  returns how to connect to (host, port), see Channel
     timeout    seconds for one registration
+    permission  returns the broker's brokerPermission
     """
 
     def __init__(
@@ -77,7 +82,10 @@ class NameServers:
         *,
         connector: Connector | None = None,
         timeout: float = 24.0,
+        permission: Callable[[], int] = lambda: READ_WRITE,
     ) -> None:
+        self._permission = permission
+        self._all_changed = False
         self._identity, self._topics, self._timeout = identity, topics, timeout
         self._loop = asyncio.get_running_loop()
         connect = _connector(self._loop) if connector is None else connector
@@ -92,6 +100,12 @@ class NameServers:
         self._changed[topic.topic_name] = topic
         self._has_changes.set()
 
+    def all_changed(self) -> None:
+        """Register all topics soon: what clients may do with them changed."""
+        self._topics.change_version()
+        self._all_changed = True
+        self._has_changes.set()
+
     async def register(self, *, only_changes: bool = False) -> int:
         """Register with all name servers at once; return how many accepted it.
 
@@ -101,9 +115,9 @@ class NameServers:
         changed, self._changed = list(self._changed.values()), {}
         bodies = {}
         if not only_changes or not all(self._is_registered.values()):
-            bodies[False] = registration(self._topics)
+            bodies[False] = registration(self._topics, permission=self._permission())
         if only_changes:
-            bodies[True] = registration(self._topics, changed)
+            bodies[True] = registration(self._topics, changed, permission=self._permission())
         calls = [self._register(one, bodies[only_changes and self._is_registered[one]]) for one in self._channels]
         return sum(await asyncio.gather(*calls))
 
@@ -136,7 +150,8 @@ class NameServers:
             finally:
                 waiting.cancel()
             is_due = self._loop.time() > next_whole - 0.001  # a timer may run a little early
-            if is_due:
+            if is_due or self._all_changed:
+                is_due, self._all_changed = True, False
                 next_whole = self._loop.time() + period
             await self.register(only_changes=not is_due)
 

@@ -91,7 +91,7 @@ class RuntimeInfo:
         slowest: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._slowest = slowest
-        self._store, self._pulls, self._clock, self._accept_at = store, pulls, clock, accept_at
+        self._store, self._pulls, self._clock, self.accept_at = store, pulls, clock, accept_at
         self.started_at = clock()
         self.rates = Rates(self._counters)
         self._earliest: tuple[int, int] = (-1, -1)  # start of the log, and the store timestamp there
@@ -129,7 +129,7 @@ class RuntimeInfo:
             "brokerVersion": str(VERSION),
             "brokerVersionDesc": VERSION_NAME,
             "bootTimestamp": str(self.started_at),
-            "startAcceptSendRequestTimeStamp": str(self._accept_at),
+            "startAcceptSendRequestTimeStamp": str(self.accept_at),
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",

@@ -65,6 +65,7 @@ class BrokerFields(ConfigFields, total=False):
     tls_server_mode: str
     tls_enable: str | None
     tls_config_file: str
+    use_server_side_reset_offset: bool
     metrics_exporter_type: str
     metrics_prom_exporter_port: int
     metrics_prom_exporter_host: str

@@ -30,6 +30,26 @@ from rocketc.tables.topics import is_system_topic
 
 _log = logging.getLogger("rocketc.cleaning")
 
+CHANGEABLE = frozenset(
+    {
+        "delete_when",
+        "file_reserved_time",
+        "delete_file_batch_max",
+        "delete_commit_log_files_interval",
+        "delete_consume_queue_files_interval",
+        "redelete_hanged_file_interval",
+        "destroy_maped_file_interval_forcibly",
+        "clean_file_forcibly_enable",
+        "disk_max_used_space_ratio",
+        "disk_space_clean_forcibly_ratio",
+        "disk_space_warning_level_ratio",
+        "replicas_per_disk_partition",
+        "logical_disk_space_clean_forcibly_threshold",
+        "auto_create_topic_enable",
+        "default_topic_queue_nums",
+    }
+)  # fields of StoreConfig that may be changed while the store is open
+
 _NAME = re.compile(r"[0-9]{20}")
 MANUAL_RUNS = 20  # runs for which a request by ask() is valid
 _HOUR = 3_600_000  # ms
@@ -251,6 +271,10 @@ class Cleaner:
         self._cleaned_up_to = 0  # queues and index are cleaned up to this physical offset
         self.disk_full = False
         self.queues_full = False
+
+    def configure(self, config: StoreConfig) -> None:
+        """Take other settings from the next run on."""
+        self._config, self._levels = config, Levels.of(config)
 
     def ask(self, runs: int = MANUAL_RUNS) -> None:
         """Let the next runs delete expired files at any hour (executeDeleteFilesManually)."""

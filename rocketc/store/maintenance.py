@@ -112,6 +112,13 @@ class Maintenance:
         self._start()
         return True
 
+    def configure(self, config: StoreConfig) -> None:
+        """Take other settings for cleaning and for new topics."""
+        with self._cleaning:
+            self._cleaner.configure(config)
+        self.topics.auto_create_topic_enable = config.auto_create_topic_enable
+        self.topics.default_topic_queue_nums = config.default_topic_queue_nums
+
     def keep(self) -> None:
         """Keep the table of topics, and write its changes once a second."""
         self.keeps_topics = True

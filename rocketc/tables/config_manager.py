@@ -108,6 +108,12 @@ class ConfigManager(ABC):
         stamp = "timestatmp" if "timestatmp" in version else "timestamp"  # the spelling of RocketMQ 4.0
         self._data["dataVersion"] = {**version, "counter": counter + 1, stamp: self._clock()}
 
+    def change_version(self) -> None:
+        """Increment `dataVersion`: others must read the table again, for another reason than a changed entry."""
+        with self._lock:
+            self._next_version()
+            self._changed = True
+
     @abstractmethod
     def _to_write(self) -> dict[str, Any]:
         """Return the current object of the file, which must not be changed later. The caller holds the lock."""

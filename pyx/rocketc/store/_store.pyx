@@ -31,7 +31,7 @@ from rocketc.errors import PhyOffsetError
 from rocketc.files.lock_file import close_all
 from rocketc.rendering import html_of
 from rocketc.status import PutStatus
-from rocketc.store.cleaning import expired_queues, unused_topics
+from rocketc.store.cleaning import CHANGEABLE, expired_queues, unused_topics
 from rocketc.tables.offsets import ConsumerOffsets
 
 cdef enum:
@@ -556,6 +556,30 @@ cdef class MessageStore(RawAccess):
                 self._last_topic = None
                 self._known = TextTable()       # earlier topics were accepted without the table
             return self._maintenance.topics
+        finally:
+            self._leave()
+
+    def configure(self, **fields):
+        """Change settings of the open store: those for cleaning, and for new topics. See StoreConfig.
+
+        fields  of rocketc.store.cleaning.CHANGEABLE
+        Waits for a run of the cleaner. Raises TypeError for another field, ValueError for a wrong value; then nothing
+        is changed.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     store.configure(file_reserved_time=48)
+        ...     store.config.file_reserved_time
+        48
+        """
+        self._enter_now()
+        try:
+            for name in fields:
+                if name not in CHANGEABLE:
+                    raise TypeError(f"{name} cannot be changed while the store is open")
+            config = self.config.replace(**fields)
+            self._maintenance.configure(config)
+            self.config = config
         finally:
             self._leave()
 

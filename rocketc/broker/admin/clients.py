@@ -1,4 +1,4 @@
-"""Who is connected to a broker, and what groups subscribe to.
+"""The clients that are connected to a broker, and what groups subscribe to.
 
 Source: RocketMQ AdminBrokerProcessor; shapes, codes and remarks are those of 5.3.3.
 """

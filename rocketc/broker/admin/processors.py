@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rocketc.broker.admin.broker_statistics import BrokerStatistics
 from rocketc.broker.admin.clients import Clients
+from rocketc.broker.admin.config_admin import ConfigAdmin
 from rocketc.broker.admin.group_admin import GroupAdmin
 from rocketc.broker.admin.progress import Progress
 from rocketc.broker.admin.queue_units import QueueUnits
@@ -31,6 +32,7 @@ class Parts:
 
     address       host:port, as clients know the broker
     forget_topic  called with each topic before it is deleted: no more sends are taken for it
+    settings_changed  called with the names of the fields of `config` that a tool has changed
     """
 
     store: MessageStore
@@ -45,6 +47,7 @@ class Parts:
     offsets: ConsumerOffsetManager
     pulls: PullProcessor
     forget_topic: Callable[[str], object]
+    settings_changed: Callable[[Iterable[str]], object]
 
 
 class AdminProcessors:
@@ -71,6 +74,7 @@ class AdminProcessors:
                 clock=of.clock,
             ),
             Clients(of.consumers, of.producers, of.offsets, of.address),
+            ConfigAdmin(of.store, of.config, of.clock, self._work, of.settings_changed),
             QueueUnits(of.store, of.topics, of.consumers, self._work),
         ]
 

@@ -163,10 +163,25 @@ def test_wrong_addresses(text):
 def test_a_registration_that_is_too_large_is_a_fault_and_not_the_end(tmp_path, caplog, monkeypatch):
     async def main(stage, net):
         name_servers = stage.broker.name_servers
-        monkeypatch.setattr("rocketc.broker.name_servers.registration", lambda *topics: bytes(17 << 20))
+        monkeypatch.setattr("rocketc.broker.name_servers.registration", lambda *topics, **how: bytes(17 << 20))
         assert await name_servers.register() == 0
         monkeypatch.undo()
         assert await name_servers.register() == 2
 
     play(tmp_path, main)
     assert "a frame of" in caplog.text
+
+
+def test_the_permission_of_the_broker_limits_that_of_its_topics_at_once(tmp_path):
+    """As a 5.3.3 broker: clients see 6 & 4, and TBW102 with 7 & 4."""
+
+    async def main(stage, net):
+        client = stage.client()
+        await client.send(topic="new")
+        for permission, expected in ((4, [4, 4]), (6, [6, 7]), (2, [2, 2])):
+            assert (await client.call(25, f"brokerPermission={permission}".encode())).code == 0
+            await asyncio.sleep(0.5)
+            for address in net.addresses:
+                assert [net.route(address, name).queues[0].perm for name in ("new", "TBW102")] == expected
+
+    play(tmp_path, main)

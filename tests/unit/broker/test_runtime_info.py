@@ -73,7 +73,7 @@ def test_all_names_of_a_real_broker_are_known():
     [table] = [json.loads(one["answerBody"])["table"] for one in lines if one["code"] == 28][:1]
     assert {name for name in table if not name.startswith("commitLogDiskRatio_")} == NAMES
     for name in sorted(NAMES):
-        if name.endswith(("Capacity", "BufferNumbs", "MaxBuffer")):
+        if name.endswith(("QueueCapacity", "Numbs", "MaxBuffer")):
             assert FIXED[name] == table[name]
 
 
