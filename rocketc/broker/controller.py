@@ -185,6 +185,8 @@ class BrokerController:
             producers=self.producers,
             offsets=self.offsets,
             pulls=self.pulls,
+            call_client=self._call_client,
+            send_to_client=self._send_to_client,
             forget_topic=lambda topic: self.path.set_topic(topic, 0),
             settings_changed=self._settings_changed,
         )
@@ -293,8 +295,11 @@ class BrokerController:
         self.path.set_topic(topic.topic_name, self._fast_queues(topic))
 
     def _notify(self, connection: Any, group: str) -> None:
+        self._send_to_client(connection, NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, b"")
+
+    def _send_to_client(self, connection: Any, code: int, values: Mapping[str, Any], body: bytes) -> None:
         if not connection.is_lost:
-            self.server.send(connection, NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+            self.server.send(connection, code, values, body)
 
     def _call_client(
         self, connection: Any, code: int, values: Mapping[str, Any], body: bytes, timeout: float

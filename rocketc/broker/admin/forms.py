@@ -5,14 +5,19 @@ Source: RocketMQ remoting/protocol/body, RemotingSerializable.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rocketc.broker.bodies import LONGS, number_of, object_of, parse_body, text_of
 from rocketc.broker.locks import MessageQueue
 from rocketc.broker.subscriptions import Subscription
 from rocketc.tables.config_manager import ConfigManager
 from rocketc.tables.fastjson import to_bytes
 from rocketc.tables.topics import TopicConfig
+
+_NAME_MOST = 1000  # characters
 
 
 def body(data: Any) -> bytes:
@@ -40,6 +45,31 @@ def queue_map(table: Mapping[MessageQueue, Any]) -> bytes:
     b'{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:7}'
     """
     return b"{" + b",".join(body(queue_object(queue)) + b":" + body(value) for queue, value in table.items()) + b"}"
+
+
+_QUEUE_NAME = re.compile(r"([{,])[ \t\r\n]*(\{[^{}]*\})[ \t\r\n]*:")
+
+
+def queue_numbers(body: bytes, member: str) -> dict[MessageQueue, int]:
+    """Return a map of queues to numbers, such as offsets, from a body of a client; both forms of fastjson are read.
+
+    member  of the body, an object whose names are queues
+    Raises BadRequestError.
+
+    >>> queue_numbers(b'{"messageQueueTable":{{"brokerName":"b","queueId":0,"topic":"t"}:7}}', "messageQueueTable")
+    {MessageQueue(topic='t', broker_name='b', queue_id=0): 7}
+    """
+    text = body.decode("utf-8", "replace")
+    quoted = _QUEUE_NAME.sub(lambda found: f"{found[1]}{json.dumps(found[2])}:", text)
+    table = object_of(object_of(parse_body(quoted.encode()), "the body").get(member) or {}, f"the member {member}")
+    found = {}
+    for name in table:
+        queue = object_of(parse_body(name.encode("utf-8", "replace")), "a queue")
+        key = MessageQueue(
+            text_of(queue, "topic", _NAME_MOST), text_of(queue, "brokerName", _NAME_MOST), number_of(queue, "queueId")
+        )
+        found[key] = number_of(table, name, LONGS)
+    return found
 
 
 def joined(members: Mapping[str, bytes]) -> bytes:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rocketc.broker.admin.broker_statistics import BrokerStatistics
+from rocketc.broker.admin.client_relay import CallClient, ClientRelay
 from rocketc.broker.admin.clients import Clients
 from rocketc.broker.admin.config_admin import ConfigAdmin
 from rocketc.broker.admin.group_admin import GroupAdmin
+from rocketc.broker.admin.offset_admin import OffsetAdmin, Send
 from rocketc.broker.admin.progress import Progress
 from rocketc.broker.admin.queue_units import QueueUnits
 from rocketc.broker.admin.store_work import StoreWork
@@ -31,6 +33,7 @@ class Parts:
     """The parts of a broker that tools see.
 
     address       host:port, as clients know the broker
+    call_client, send_to_client  send a client a request that is answered, and one that is not
     forget_topic  called with each topic before it is deleted: no more sends are taken for it
     settings_changed  called with the names of the fields of `config` that a tool has changed
     """
@@ -46,6 +49,8 @@ class Parts:
     producers: ProducerManager
     offsets: ConsumerOffsetManager
     pulls: PullProcessor
+    call_client: CallClient
+    send_to_client: Send
     forget_topic: Callable[[str], object]
     settings_changed: Callable[[Iterable[str]], object]
 
@@ -57,6 +62,7 @@ class AdminProcessors:
         self._work = StoreWork(in_thread=of.store.background)
         self.topics = TopicAdmin(of.store, of.topics, self._work, of.forget_topic)
         self.statistics = BrokerStatistics(of.store, of.pulls, of.config.broker_cluster_name)
+        self._relay = ClientRelay(of.store, of.consumers, of.call_client, of.config.broker_name)
         self.processors: list[Processor] = [
             self.topics,
             GroupAdmin(of.groups, of.topics, of.offsets, of.writer, self.topics.delete),
@@ -75,6 +81,18 @@ class AdminProcessors:
             ),
             Clients(of.consumers, of.producers, of.offsets, of.address),
             ConfigAdmin(of.store, of.config, of.clock, self._work, of.settings_changed),
+            OffsetAdmin(
+                of.store,
+                of.topics,
+                of.groups,
+                of.consumers,
+                of.offsets,
+                of.writer,
+                self._work,
+                of.send_to_client,
+                of.config,
+            ),
+            self._relay,
             QueueUnits(of.store, of.topics, of.consumers, self._work),
         ]
 
@@ -84,4 +102,5 @@ class AdminProcessors:
 
     async def close(self) -> None:
         """Wait until nothing works on the store."""
+        self._relay.close()
         await self._work.close()
