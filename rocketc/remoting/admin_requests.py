@@ -157,8 +157,5 @@ ADMIN_REQUESTS = (
         answer_body="group, topic, readable",
     ),
     Request(907, "GET_BROKER_HA_STATUS", answer_body="HARuntimeInfo"),
-    Request(2001, "UPDATE_COLD_DATA_FLOW_CTR_CONFIG", body="properties, a line each"),
-    Request(2002, "REMOVE_COLD_DATA_FLOW_CTR_CONFIG", body="a consumer group"),
     Request(2003, "GET_COLD_DATA_FLOW_CTR_INFO", answer_body="cold data table"),
-    Request(2004, "SET_COMMITLOG_READ_MODE"),
 )

@@ -62,7 +62,7 @@ class ClientRelay:
         return self._relay(call, call.values, b"")
 
     def _consume(self, call: Call) -> Answer | None:
-        """Send the client the message with this offset id; it is consumed once more, and no offset moves."""
+        """Send the client the message with this offset id; it is consumed again, and no offset moves."""
         try:
             found = decode_offset_id(call.values.get("msgId", ""))
         except ValueError as error:

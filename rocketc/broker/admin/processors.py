@@ -13,6 +13,7 @@ from rocketc.broker.admin.group_admin import GroupAdmin
 from rocketc.broker.admin.offset_admin import OffsetAdmin, Send
 from rocketc.broker.admin.progress import Progress
 from rocketc.broker.admin.queue_units import QueueUnits
+from rocketc.broker.admin.states import States, Unsupported
 from rocketc.broker.admin.store_work import StoreWork
 from rocketc.broker.admin.topic_admin import TopicAdmin
 from rocketc.broker.config import BrokerConfig
@@ -93,6 +94,8 @@ class AdminProcessors:
                 of.config,
             ),
             self._relay,
+            States(of.store),
+            Unsupported(),
             QueueUnits(of.store, of.topics, of.consumers, self._work),
         ]
 

@@ -111,7 +111,7 @@ def test_a_reset_that_online_consumers_carry_out(tmp_path):
     play(tmp_path, main, use_server_side_reset_offset=False)
 
 
-def test_nobody_online_carries_out_a_reset(tmp_path):
+def test_a_reset_without_online_consumers(tmp_path):
     async def main(stage, client):
         await used(stage, client, online=False)
         remark = "Consumer not online, so can not reset offset, Group: audit Topic: orders Timestamp: 0"
