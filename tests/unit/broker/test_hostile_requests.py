@@ -120,7 +120,7 @@ async def assert_serves(stage):
     client = stage.client()
     assert (await client.send()).code == Code.SUCCESS
     await stage.settle()
-    assert (await client.pull()).code == Code.SUCCESS
+    assert (await client.pull(group="served")).code == Code.SUCCESS
     client.channel.close()
 
 
