@@ -85,7 +85,10 @@ class ConfigAdmin:
         }
 
     def _get(self) -> Answer:
-        lines = (f"{name}={shown(value)}\n" for name, value in sorted(self._all().items()))
+        told = {
+            name: value for name, value in self._all().items() if value is not None
+        }  # RocketMQ leaves them out, too
+        lines = (f"{name}={shown(value)}\n" for name, value in sorted(told.items()))
         version = json.dumps(self._version, separators=(",", ":"))
         return Answer(values={"version": version}, body="".join(lines).encode("utf-8", "backslashreplace"))
 

@@ -5,14 +5,14 @@ Source: RocketMQ AdminBrokerProcessor; shapes are those of 5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from rocketc.broker.admin import forms
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
 
-HA_STATUS, COLD_DATA = 907, 2003
+HA_STATUS, COLD_DATA, READ_AHEAD = 907, 2003, 2004
+NORMAL = "0"  # the mode of READ_AHEAD that a store has
 
 _POP = "POP is not supported: use push or pull consumers"
 _STATIC = "static topics are not supported"
@@ -27,7 +27,6 @@ REASONS = {
     **dict.fromkeys(range(1001, 1014), _CONTROLLER),
     **dict.fromkeys(range(3001, 3011), _ACL_2),
     **dict.fromkeys((2001, 2002), _COLD),
-    2004: "the read-ahead of the log's files is not changed while the broker runs",
 }
 
 
@@ -39,16 +38,17 @@ class LogStore(Protocol):
 
 
 class States:
-    """Answers GET_BROKER_HA_STATUS (907) and GET_COLD_DATA_FLOW_CTR_INFO (2003)."""
+    """Answers GET_BROKER_HA_STATUS (907), GET_COLD_DATA_FLOW_CTR_INFO (2003) and SET_COMMITLOG_READ_MODE (2004)."""
 
-    codes = (HA_STATUS, COLD_DATA)
+    codes = (HA_STATUS, COLD_DATA, READ_AHEAD)
 
     def __init__(self, store: LogStore) -> None:
         self._store = store
-        self._by_code: dict[int, Callable[[], Answer]] = {HA_STATUS: self._ha_status, COLD_DATA: self._cold_data}
 
     def process(self, call: Call) -> Answer:
-        return self._by_code[call.command.code]()
+        if call.command.code == READ_AHEAD:
+            return _read_ahead(call)
+        return self._ha_status() if call.command.code == HA_STATUS else self._cold_data()
 
     def _ha_status(self) -> Answer:
         """A master without slaves."""
@@ -71,6 +71,14 @@ class States:
             "globalAcc": 0,
         }
         return Answer(body=forms.body(found))
+
+
+def _read_ahead(call: Call) -> Answer:
+    """The normal mode is accepted, because a store has it; the name of the field is not looked at."""
+    if NORMAL in call.command.fields.values():
+        return Answer(remark=f"set commitlog readahead mode success, mode: {NORMAL}")
+    remark = "the read-ahead of the log's files is not changed while the broker runs"
+    return Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
 
 
 class Unsupported:

@@ -29,7 +29,7 @@ def test_the_settings_have_rocketmqs_names(tmp_path):
         assert version.keys() == json.loads(exchange["answer"]["version"]).keys()
         theirs = dict(properties(exchange["answerBody"]))
         others = {"maxOpenConsumeQueues", "linkedFolders"}  # of rocketc alone
-        assert found.keys() - theirs.keys() == others | {"readOnlyCommitLogStorePaths"}  # null there, and left out
+        assert found.keys() - theirs.keys() == others
         same = {"brokerName", "brokerPermission", "fileReservedTime", "deleteWhen", "autoCreateTopicEnable", "traceOn"}
         assert {name: found[name] for name in same} == {name: theirs[name] for name in same}
         assert list(found) == sorted(found)

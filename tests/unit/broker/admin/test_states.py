@@ -31,6 +31,10 @@ def test_requests_that_are_not_supported_get_a_reason(tmp_path):
             assert answer.code == Code.REQUEST_CODE_NOT_SUPPORTED
             assert answer.remark == f"{REASONS[code]} (code {code})"
 
+        assert (await asking.send(2004, {"READ_AHEAD_MODE": "0"})).code == Code.SUCCESS
+        for fields in ({"READ_AHEAD_MODE": "1"}, {}):
+            assert (await asking.send(2004, fields)).code == Code.REQUEST_CODE_NOT_SUPPORTED
+
     play(tmp_path, main)
 
 
