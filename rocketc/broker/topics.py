@@ -171,11 +171,18 @@ class TopicManager:
             return self._created(TopicConfig(name, queues, queues, order=order, topic_sys_flag=sys_flag))
         return found if found.order == order else self._created(replace(found, order=order))
 
-    def change(self, topic: TopicConfig, done: Callable[[], object]) -> None:
-        """Create or change a topic as a tool says; call `done` when it is on the disk."""
-        if self.table.get(topic.topic_name) != topic:
+    def change(self, topic: TopicConfig, done: Callable[[], object], *, is_new: bool = False) -> None:
+        """Create or change a topic as a tool says; call `done` when it is on the disk.
+
+        is_new  others must learn of it, even if the table has it already
+        """
+        if is_new or self.table.get(topic.topic_name) != topic:
             self._created(topic)
         self.save(done)
+
+    def is_hidden(self, name: str) -> bool:
+        """Whether the store is deleting a topic."""
+        return name in self._hidden
 
     def hide(self, topics: Iterable[str]) -> None:
         """Behave as if the topics did not exist, while the store deletes them; unhide() ends it."""

@@ -6,14 +6,18 @@ Source: RocketMQ BrokerStatsManager, AdminBrokerProcessor.viewBrokerStatsData.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Any, Protocol
 
 from rocketc.broker.admin import forms
 from rocketc.broker.admin.statistics import SAMPLE_SECONDS, Counter, Key, Statistics, Sums
+from rocketc.errors import RocketcError
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
 from rocketc.tables.topics import is_system_topic
+
+_log = logging.getLogger("rocketc.broker")
 
 VIEW = 315
 TOPIC_PUT_NUMS, TOPIC_PUT_SIZE = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
@@ -65,9 +69,12 @@ class BrokerStatistics:
         return self._statistics.sums(GROUP_GET_NUMS, f"{topic}@{group}")
 
     async def run(self) -> None:
-        """Sample until the task ends."""
+        """Sample until the task ends. An error costs one sample."""
         while True:
-            await self.sample()
+            try:
+                await self.sample()
+            except (RocketcError, OSError) as error:
+                _log.warning("the statistics lack a sample: %s", error)
             await asyncio.sleep(SAMPLE_SECONDS)
 
     async def sample(self) -> None:

@@ -74,7 +74,7 @@ class States:
 
 
 def _read_ahead(call: Call) -> Answer:
-    """The normal mode is accepted, because a store has it; the name of the field is not looked at."""
+    """The normal mode is accepted, because a store has it; any field may have it."""
     if NORMAL in call.command.fields.values():
         return Answer(remark=f"set commitlog readahead mode success, mode: {NORMAL}")
     remark = "the read-ahead of the log's files is not changed while the broker runs"

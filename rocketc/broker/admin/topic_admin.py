@@ -29,6 +29,7 @@ _UNSET = "not set any response code"  # RocketMQ's remark in answers of success 
 class CleanedStore(Protocol):
     """What TopicAdmin needs of a store."""
 
+    def create_topic(self, name: str, **fields: Any) -> TopicConfig: ...
     def delete_topics(self, names: str | Iterable[str]) -> int: ...
     def clean_unused_topics(self, retain: str | Iterable[str]) -> list[str]: ...
     def clean_expired_queues(self) -> list[tuple[str, int]]: ...
@@ -83,8 +84,35 @@ class TopicAdmin:
         )
         if isinstance(made, Answer):
             return made
-        self._topics.change(made, lambda: call.later(Answer(remark=_UNSET)))
+        self._put(made, lambda fault: call.later(_answer(fault, _UNSET)))
         return None
+
+    def _put(self, made: TopicConfig, done: Callable[[str | None], object]) -> None:
+        """Create or change a topic; after a deletion of it that is under way. The store learns of queues of batches."""
+        name, is_hidden = made.topic_name, self._topics.is_hidden(made.topic_name)
+        is_batch = made.queue_type != TopicConfig(name).queue_type and self._topics.get(name) is None
+        if not is_hidden and not is_batch:
+            self._topics.change(made, lambda: done(None))
+            return
+
+        def work() -> None:
+            if is_batch:
+                self._store.create_topic(
+                    name,
+                    read_queue_nums=made.read_queue_nums,
+                    write_queue_nums=made.write_queue_nums,
+                    perm=made.perm,
+                    order=made.order,
+                    attributes=made.attributes,
+                )
+
+        def ended(fault: str | None) -> None:
+            if fault is None:
+                self._topics.change(made, lambda: done(None), is_new=True)
+            else:
+                done(fault)
+
+        self._work.run(work, ended)
 
     def _create_list(self, call: Call) -> Answer | None:
         data = object_of(parse_body(call.command.body), "the body")
@@ -96,9 +124,17 @@ class TopicAdmin:
             if isinstance(made, Answer):
                 return made  # nothing was changed
             all_made.append(made)
+        faults: list[str | None] = []
+
+        def done(fault: str | None) -> None:
+            faults.append(fault)
+            if len(faults) >= len(all_made):
+                call.later(_answer(next(filter(None, faults), None), _UNSET))
+
         for made in all_made:
-            self._topics.change(made, lambda: None)
-        self._topics.save(lambda: call.later(Answer(remark=_UNSET)))
+            self._put(made, done)
+        if not all_made:
+            return Answer(remark=_UNSET)
         return None
 
     def _decoded(self, data: dict[str, Any]) -> TopicConfig | Answer:
@@ -197,5 +233,5 @@ class TopicAdmin:
         self._work.run(work, lambda fault: call.later(_answer(fault)))
 
 
-def _answer(fault: str | None) -> Answer:
-    return Answer() if fault is None else Answer(Code.SYSTEM_ERROR, remark=fault)
+def _answer(fault: str | None, remark: str | None = None) -> Answer:
+    return Answer(remark=remark) if fault is None else Answer(Code.SYSTEM_ERROR, remark=fault)

@@ -223,3 +223,22 @@ def test_units_of_a_queue(tmp_path):
             assert (answer.code, answer.remark, answer.body) == (code, remark, b"")
 
     play(tmp_path, main)
+
+
+def test_a_sample_that_fails_ends_nothing(tmp_path, caplog):
+    async def main(stage, client):
+        statistics = stage.broker.admin.statistics
+        store, statistics._store = statistics._store, type("Broken", (), {"background": False})()
+
+        def fail():
+            raise OSError(5, "Input/output error")
+
+        statistics._store.measurements = fail
+        await asyncio.sleep(21)
+        assert [record.getMessage() for record in caplog.records] == [
+            "the statistics lack a sample: [Errno 5] Input/output error"
+        ] * 2
+        statistics._store = store  # the broker ends with it
+        assert (await client.send(queueId=0)).code == Code.SUCCESS
+
+    play(tmp_path, main)

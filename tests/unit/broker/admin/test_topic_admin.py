@@ -213,6 +213,42 @@ def test_sends_to_a_topic_that_is_being_deleted_are_refused(tmp_path):
     play(tmp_path, main)
 
 
+def test_a_topic_is_created_after_its_deletion_that_is_under_way(tmp_path):
+    async def main(stage, client):
+        await create(client)
+        work, calls = stage.broker.admin.topics._work, []
+        work.run = lambda *call: calls.append(call)
+        tasks = [asyncio.ensure_future(client.call(215, topic="orders"))]
+        await asyncio.sleep(1)
+        tasks.append(asyncio.ensure_future(create(client, queues=8)))
+        await asyncio.sleep(1)
+        assert len(calls) == 2 and not any(task.done() for task in tasks)
+        for act, done in calls:
+            act()
+            done(None)
+        assert [(await task).code for task in tasks] == [0, 0]
+        assert Topics(tmp_path)["orders"].write_queue_nums == 8
+        assert (await client.send(queueId=7)).code == 0
+
+    play(tmp_path, main)
+
+
+def test_a_topic_with_queues_of_batches(tmp_path):
+    async def main(stage, client):
+        assert (await create(client, attributes="+queue.type=BatchCQ", order=True)).code == 0
+        topics = [{"topicName": "listed", "attributes": {"+queue.type": "BatchCQ"}}, {"topicName": "other"}]
+        assert (await client.call(18, json.dumps({"topicConfigList": topics}).encode())).code == 0
+        assert Topics(tmp_path)["orders"].queue_type == Topics(tmp_path)["listed"].queue_type == "BatchCQ"
+        assert Topics(tmp_path)["orders"].order and "other" in Topics(tmp_path)
+        assert (await create(client, attributes="", perm=4)).code == 0
+        assert Topics(tmp_path)["orders"].queue_type == "BatchCQ" and Topics(tmp_path)["orders"].perm == 4
+        stage.store.put("orders", b"one")
+        await stage.settle()
+        assert (tmp_path / "batchconsumequeue" / "orders").is_dir()
+
+    play(tmp_path, main)
+
+
 def test_a_deletion_that_fails_is_answered_with_the_error(tmp_path):
     async def main(stage, client):
         await create(client)
