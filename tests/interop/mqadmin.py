@@ -56,7 +56,12 @@ class Mqadmin(Process):
     """mqadmin of one release."""
 
     def __init__(self, release: str, folder: Path) -> None:
-        super().__init__(release, folder, "Admin", options=["-Djava.security.manager=allow"])
+        conf = folder / "conf" / "logback_tools.xml"  # 4.9.7 reads it
+        conf.parent.mkdir(parents=True)
+        conf.write_text("<configuration/>")
+        super().__init__(
+            release, folder, "Admin", options=["-Djava.security.manager=allow", f"-Drocketmq.home.dir={folder}"]
+        )
 
     def run(self, command: list[str]) -> str:
         self.tell(command=command)
