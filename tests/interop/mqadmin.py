@@ -48,8 +48,9 @@ REFUSED = [
     "updateStaticTopic -t st -qn 2 -b broker-a", "listUser -b {broker}", "getAcl -b {broker} -s x",
 ]  # fmt: skip
 
-# Lines that a broker of RocketMQ prints because its list of the groups of a topic contains the topic itself.
-_OF_THE_TOPIC = re.compile(rf"consumerGroup={TOPIC},|{TOPIC} {TOPIC} |RETRY%{TOPIC}$|FAQ for further details\., org")
+# What a broker of RocketMQ adds because its list of the groups of a topic contains the topic itself.
+_TRACK = re.compile(rf"MessageTrack \[consumerGroup={TOPIC},.*?:\d+\)\]", re.S)
+_ROW = re.compile(rf"{TOPIC} {TOPIC} ")
 
 
 class Mqadmin(Process):
@@ -96,7 +97,7 @@ def play(tool: Mqadmin, name_server: str, broker: str, files: Path, commands: li
 def columns(printed: str) -> list[str]:
     """The lines without numbers, times, addresses and ids; each once, sorted."""
     lines = set()
-    for line in printed.splitlines():
+    for line in _TRACK.sub("", printed).splitlines():
         if line.strip().startswith("at "):
             continue
         text = re.sub(r"(/[\w.-]+){3,}\S*", "PATH", line)
@@ -105,6 +106,7 @@ def columns(printed: str) -> list[str]:
         text = re.sub(r"@[0-9a-f]+$|\$\$Lambda\S+", "OBJECT", text)
         text = re.sub(r"\d+([.,:-]*\d+)*(E-?\d+)?", "N", text)
         text = re.sub(r"(\bN )+N\b", "N", re.sub(r"[ \t]+", " ", text)).strip()
-        if text and not _OF_THE_TOPIC.search(text):
+        text = re.sub(r"\bN [KMG]iB", "N B", text)
+        if text and not _ROW.match(text):
             lines.add(text)
     return sorted(lines)
