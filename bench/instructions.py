@@ -435,7 +435,6 @@ def pulling(body: int, each: int) -> Callable[[str], int]:
 
 def waking(body: int) -> Callable[[str], int]:
     """Pulls of 250 connections that wait, each for a message of its own queue; per message. A round is 250 of them."""
-    import asyncio
 
     count = 250
     controller, loop, connect = broker("HeldTopic", queues=count)

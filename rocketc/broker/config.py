@@ -10,8 +10,8 @@ from typing import Any
 
 from rocketc.config import StoreConfig, properties, store_fields, typed_property
 from rocketc.config_fields import INT32_MOST, check_setting
-from rocketc.format.traces import TRACE_TOPIC
 from rocketc.derived._dispatcher import delays_of
+from rocketc.format.traces import TRACE_TOPIC
 from rocketc.remoting import tls_settings as tls
 
 MOST_PORT = 65535

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Any
 
 from rocketc._layout import (

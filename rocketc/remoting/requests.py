@@ -106,22 +106,6 @@ _REQUESTS = (
             Field("commitOffset", LONG, required=False),
         ),
     ),
-    Request(
-        17,
-        "UPDATE_AND_CREATE_TOPIC",
-        fields=(
-            Field("topic", TEXT),
-            Field("defaultTopic", TEXT),
-            Field("readQueueNums", INT),
-            Field("writeQueueNums", INT),
-            Field("perm", INT),
-            Field("topicFilterType", TEXT),
-            Field("topicSysFlag", INT, required=False),
-            Field("order", BOOL),
-            Field("attributes", TEXT, required=False),
-            Field("force", BOOL, required=False),
-        ),
-    ),
     Request(28, "GET_BROKER_RUNTIME_INFO", answer_body="KVTable"),
     Request(
         29,
@@ -263,45 +247,13 @@ _REQUESTS = (
         answer_body="TopicRouteData",
     ),
     Request(106, "GET_BROKER_CLUSTER_INFO", answer_body="ClusterInfo"),
-    Request(201, "GET_ALL_SUBSCRIPTIONGROUP_CONFIG", answer_body="SubscriptionGroupWrapper"),
-    Request(202, "GET_TOPIC_STATS_INFO", fields=(Field("topic", TEXT),), answer_body="TopicStatsTable"),
-    Request(
-        203, "GET_CONSUMER_CONNECTION_LIST", fields=(Field("consumerGroup", TEXT),), answer_body="ConsumerConnection"
-    ),
-    Request(
-        204, "GET_PRODUCER_CONNECTION_LIST", fields=(Field("producerGroup", TEXT),), answer_body="ProducerConnection"
-    ),
     Request(
         205, "WIPE_WRITE_PERM_OF_BROKER", fields=(Field("brokerName", TEXT),), answer=(Field("wipeTopicCount", INT),)
     ),
     Request(206, "GET_ALL_TOPIC_LIST_FROM_NAMESERVER", answer_body="TopicList"),
-    Request(
-        208,
-        "GET_CONSUME_STATS",
-        fields=(
-            Field("consumerGroup", TEXT),
-            Field("topic", TEXT, required=False),
-            Field("topicList", TEXT, required=False),
-        ),
-        answer_body="ConsumeStats",
-    ),
-    Request(215, "DELETE_TOPIC_IN_BROKER", fields=(Field("topic", TEXT),)),
     Request(216, "DELETE_TOPIC_IN_NAMESRV", fields=(Field("topic", TEXT), Field("clusterName", TEXT, required=False))),
     Request(217, "REGISTER_TOPIC_IN_NAMESRV", fields=(Field("topic", TEXT),)),
     Request(219, "GET_KVLIST_BY_NAMESPACE", fields=(Field("namespace", TEXT),), answer_body="KVTable"),
-    Request(
-        222,
-        "INVOKE_BROKER_TO_RESET_OFFSET",
-        fields=(
-            Field("topic", TEXT),
-            Field("group", TEXT),
-            Field("timestamp", LONG),
-            Field("isForce", BOOL),
-            Field("queueId", INT, required=False),
-            Field("offset", LONG, required=False),
-        ),
-        answer_body="ResetOffsetBody",
-    ),
     Request(224, "GET_TOPICS_BY_CLUSTER", fields=(Field("cluster", TEXT),), answer_body="TopicList"),
     Request(304, "GET_SYSTEM_TOPIC_LIST_FROM_NS", answer_body="TopicList"),
     Request(310, "SEND_MESSAGE_V2", fields=SEND, answer=SENT, short=True, body="the message's body"),
@@ -337,7 +289,6 @@ _REQUESTS = (
     Request(
         327, "ADD_WRITE_PERM_OF_BROKER", fields=(Field("brokerName", TEXT),), answer=(Field("addTopicCount", INT),)
     ),
-    Request(351, "GET_TOPIC_CONFIG", fields=(Field("topic", TEXT),), answer_body="TopicConfig"),
     Request(361, "LITE_PULL_MESSAGE", fields=PULL, answer=PULLED, answer_body="the stored records"),
     Request(
         901,

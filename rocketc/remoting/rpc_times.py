@@ -52,7 +52,7 @@ class RpcTimes:
         >>> times.slowest(11), times.slowest(10)
         (0.005, 0.0)
         """
-        found = [self._counts[key] for key in self._counts if key[0] == request and not key[2]]
+        found = [counts for (code, _, is_late), (counts, _) in self.read().items() if code == request and not is_late]
         used = [at for counts in found for at, count in enumerate(counts) if count]
         return BOUNDS[min(max(used), len(BOUNDS) - 1)] if used else 0.0
 

@@ -37,7 +37,8 @@ class MeasuredStore(Protocol):
 class Delivering(Protocol):
     """What BrokerStatistics needs of a PullProcessor."""
 
-    delivered: dict[tuple[str, str], list[int]]  # by topic and group: messages, bytes, pulls
+    @property
+    def delivered(self) -> dict[tuple[str, str], list[int]]: ...  # by topic and group: messages, bytes, pulls
 
 
 class BrokerStatistics:
