@@ -21,6 +21,8 @@ _LONG_MOST = (1 << 63) - 1
 _LEAST = dict.fromkeys(
     (
         "flush_consumer_offset_interval",
+        "flush_delay_offset_interval",
+        "short_polling_time_mills",
         "register_name_server_period",
         "register_broker_timeout_mills",
         "default_query_max_num",

@@ -286,6 +286,7 @@ class BrokerController:
         self.groups.is_auto_create = config.auto_create_subscription_group
         self.runtime.accept_at = config.start_accept_send_request_time_stamp
         self.path.enabled = config.start_accept_send_request_time_stamp <= 0
+        self.pulls.path.forget()
         if "broker_permission" in names:
             for topic in dict(self.topics.table).values():
                 self._topic_changed(topic)
@@ -323,9 +324,15 @@ class BrokerController:
         self._changes = self.store.subscribe()
         self._services = await Services().__aenter__()
         self._services.start("changes of queues", self._follow(self._changes))
-        consumers, delays = self.config.flush_consumer_offset_interval, self.config.flush_delay_offset_interval
-        self._services.start("consumer offsets", self._persist(self.offsets, "consumers", consumers / 1000))
-        self._services.start("delay offsets", self._persist(self.delays, "delay levels", delays / 1000))
+        config = self.config
+        self._services.start(
+            "consumer offsets",
+            self._persist(self.offsets, "consumers", lambda: config.flush_consumer_offset_interval / 1000),
+        )
+        self._services.start(
+            "delay offsets",
+            self._persist(self.delays, "delay levels", lambda: config.flush_delay_offset_interval / 1000),
+        )
         for level in range(1, self.delays.levels + 1):
             self._services.start(f"delay level {level}", self.delays.run(level))
         self._services.start("idle clients", self._expire())
@@ -392,9 +399,11 @@ class BrokerController:
         await first
         await self.name_servers.run(self.config.register_name_server_period / 1000)
 
-    async def _persist(self, offsets: ConsumerOffsetManager | DelayService, what: str, period: float) -> None:
+    async def _persist(
+        self, offsets: ConsumerOffsetManager | DelayService, what: str, period: Callable[[], float]
+    ) -> None:
         while True:
-            await asyncio.sleep(period)
+            await asyncio.sleep(period())
             await self._write(offsets, what)
 
     async def _write(self, offsets: ConsumerOffsetManager | DelayService, what: str) -> None:

@@ -138,6 +138,7 @@ class SubscriptionGroups(ConfigMap[SubscriptionGroupConfig]):
             self._forbidden = {name: found for name, found in self._forbidden.items() if name != group}
             if topics:
                 self._forbidden[group] = topics
+            self.generation += 1
             self._next_version()
             self._changed = True
 

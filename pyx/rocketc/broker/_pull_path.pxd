@@ -36,6 +36,7 @@ cdef class PullPath(FastPath):
         tuple _tables           # with a `generation`
         dict _known             # results of _check, by the fields that it reads
         int64_t _known_at       # the generation of _known
+        int64_t _forgotten      # number of forget() calls
         int _how                # ReadFlags
         bint _in_background     # cold pages are read on another thread
     cdef public:
@@ -43,7 +44,7 @@ cdef class PullPath(FastPath):
         int64_t found           # pulls that were answered with messages
         int64_t missed          # other pulls
         int64_t pulled          # messages
-        dict delivered          # {(topic, group): [messages, bytes]}
+        dict delivered          # {(topic, group): [messages, bytes, answers]}
     cdef int64_t _now(self) except -1
     cdef bint _pull(self, ConnectionCore connection, Header* h) except -1
     cdef bint _is_in_memory(self, CheckedPull checked, int64_t queue_id, int64_t offset) except -1

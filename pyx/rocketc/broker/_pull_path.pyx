@@ -197,19 +197,19 @@ cdef class PullPath(FastPath):
         self.enabled = True
 
     def generation(self):
-        """Return a number that is greater after each change of the tables."""
+        """Return a number that is greater after each change of the tables, and each forget()."""
         return self._now()
 
     def forget(self):
         """Check all pulls again, for example because settings of the broker have changed."""
-        self._known.clear()
+        self._forgotten += 1
 
     def is_current(self, CheckedPull checked not None):
         """Whether the tables have not changed since the checks of a pull."""
         return checked._generation == self._now()
 
     cdef int64_t _now(self) except -1:
-        cdef int64_t total = 0
+        cdef int64_t total = self._forgotten
         for table in self._tables:
             total += <int64_t>table.generation
         return total

@@ -38,7 +38,6 @@ CHANGEABLE = frozenset(
         "use_server_side_reset_offset",
     }
 )  # fields of BrokerConfig that are read each time, or that `changed` applies
-_LEAST = {"flush_consumer_offset_interval": 1, "short_polling_time_mills": 1, "default_query_max_num": 1}
 
 
 class ConfiguredStore(Protocol):
@@ -101,9 +100,6 @@ class ConfigAdmin:
             of_broker, of_store = changed_broker_fields(asked), changed_store_fields(asked)
             new = dataclasses.replace(self._config, **of_broker)
             store = self._store.config.replace(**of_store)
-            for name, least in _LEAST.items():
-                if getattr(new, name) < least:
-                    raise ValueError(f"{name} is {getattr(new, name)}; the least is {least}")
         except ValueError as error:
             return Answer(Code.SYSTEM_ERROR, remark=f"string2Properties error: {error}")
         if not asked.keys().isdisjoint(BLACK_LIST):

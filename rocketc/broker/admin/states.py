@@ -18,14 +18,12 @@ _POP = "POP is not supported: use push or pull consumers"
 _STATIC = "static topics are not supported"
 _ROCKSDB = "stores in RocksDB are not supported"
 _CONTROLLER = "the controller mode is not supported"
-_ACL_2 = "ACL 2.0 is not supported"
 _COLD = "cold data is not limited here"
 REASONS = {
     **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151, 400, 401, 402), _POP),
     513: _STATIC,
     **dict.fromkeys((354, 355), _ROCKSDB),
     **dict.fromkeys(range(1001, 1014), _CONTROLLER),
-    **dict.fromkeys(range(3001, 3011), _ACL_2),
     **dict.fromkeys((2001, 2002), _COLD),
 }
 

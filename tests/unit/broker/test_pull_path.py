@@ -51,6 +51,9 @@ class Peer(asyncio.Transport):
     def is_closing(self):
         return False
 
+    def set_protocol(self, protocol):
+        self.connection = protocol
+
     def close(self):
         self.connection.connection_lost(None)
 
@@ -139,7 +142,7 @@ def test_a_pull_is_checked_once(play):
         [one, two] = peer.answers()
         assert one.code == Code.SUCCESS and (one.fields, one.body) == (two.fields, two.body)
         pulls = stage.broker.pulls
-        assert pulls.found == 2 and pulls.delivered == {("orders", "audit"): [64, len(one.body) * 2]}
+        assert pulls.found == 2 and pulls.delivered == {("orders", "audit"): [64, len(one.body) * 2, 2]}
 
     play(main)
 

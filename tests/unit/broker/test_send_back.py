@@ -211,7 +211,7 @@ def test_an_unknown_group_is_created_or_refused(play):
         assert answer.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
         assert answer.remark == "subscription group not exist, new group "
         assert (await back(client, offset, group="new")).code == 0
-        stage.broker.groups._is_auto_create = False
+        stage.broker.groups.is_auto_create = False
         assert (await back(client, offset, group="other")).code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
         answer = await client.send(topic="%RETRY%other")
         assert answer.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST

@@ -78,7 +78,7 @@ REFUSED = [
     ("brokerPermission=x", 1, "string2Properties error: brokerPermission is 'x', which is not a whole number"),
     ("slaveReadEnable=maybe", 1, "string2Properties error: slaveReadEnable is 'maybe'; allowed are true and false"),
     ("fileReservedTime=-5", 1, "string2Properties error: "),
-    ("flushConsumerOffsetInterval=0", 1, "string2Properties error: flush_consumer_offset_interval is 0; the least is"),
+    ("flushConsumerOffsetInterval=0", 1, "string2Properties error: flushConsumerOffsetInterval is 0; allowed are"),
     ("a=\\u12", 1, "string2Properties error: "),
     ("a=" + "x" * 70_000, 1, "the settings have 70002 bytes; 65536 at most"),
 ]
