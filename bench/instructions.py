@@ -434,17 +434,20 @@ def pulling(body: int, each: int) -> Callable[[str], int]:
 
 
 def waking(body: int) -> Callable[[str], int]:
+<<<<<<< ours
     """Pulls of 250 connections that wait, each for a message of its own queue; per message. A round is 250 of them."""
 
+=======
+    """Pulls of 250 connections that wait, each for a message of its own queue; per message."""
+>>>>>>> theirs
     count = 250
     controller, loop, connect = broker("HeldTopic", queues=count)
     sends = b"".join(load.send("HeldTopic", f"{n:04d}", n, b"x" * body) for n in range(count))
     pull = load.pull("HeldTopic", load.QUEUE, load.OFFSET, load.SUBSCRIPTION | load.SUSPEND)
-    rounds = iter(
+    rounds = [
         [pull.replace(b"QQQQ", b"%04d" % n).replace(b"OOOOOOOOOO", b"%010d" % at) for n in range(count)]
         for at in range(2 * sum(CALLS.values()) // count)
-    )
-    rounds = iter(list(rounds))
+    ]  # of frames; both rounds of a case run twice
     answered = [0, loop.create_future()]
 
     class Waiting(Peer):
@@ -461,7 +464,7 @@ def waking(body: int) -> Callable[[str], int]:
     async def inside(which: str) -> int:
         for _ in range(CALLS[which] // count):
             answered[:] = 0, loop.create_future()
-            for puller, frame in zip(pullers, next(rounds), strict=True):
+            for puller, frame in zip(pullers, rounds.pop(0), strict=True):
                 puller.data_received(frame)
             sender.data_received(sends)
             await answered[1]
