@@ -335,7 +335,7 @@ cdef class ConnectionCore:
         self._drained = self._loop.create_future()
         self._note_drained()
         await asyncio.wait({self._drained}, timeout=grace)
-        if not self._drained.done():
+        if not self._drained.done() and self.in_flight:
             _log.warning("%s: closed with %d unanswered requests", self.peer, self.in_flight)
         if self._answers and not self.is_lost:
             self._transport.writelines([answer for answer in self._answers if len(answer) > 0])
