@@ -209,6 +209,7 @@ cdef int32_t hex4(const uint8_t* p) noexcept nogil:
 cdef int64_t unescape(const Text* text, uint8_t* dst) noexcept nogil:
     """Write a text without its escape sequences, as UTF-8. Return the bytes written, at most text.size.
 
+    dst  text.size bytes, not of the text itself; those after the result may have changed
     -1  an escape sequence is wrong, or half of a surrogate pair: json decides
     """
     cdef const uint8_t* p = text.at
@@ -216,10 +217,24 @@ cdef int64_t unescape(const Text* text, uint8_t* dst) noexcept nogil:
     cdef uint8_t* out = dst
     cdef uint8_t letter
     cdef int32_t number, low
+    cdef uint64_t word, slash, found
     if not text.is_escaped:
         memcpy(dst, p, text.size)
         return text.size
     while p < end:
+        while end - p >= WORD:          # copy eight bytes at a time; dst has room for what is left of the text
+            memcpy(&word, p, WORD)
+            memcpy(out, &word, WORD)
+            slash = word ^ SLASHES
+            found = (slash - ONES) & ~slash & TOPS
+            if found != 0:
+                p += __builtin_ctzll(found) >> 3
+                out += __builtin_ctzll(found) >> 3
+                break
+            p += WORD
+            out += WORD
+        if p == end:
+            break
         if p[0] != c"\\":
             out[0] = p[0]
             out += 1
