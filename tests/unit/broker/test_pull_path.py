@@ -33,13 +33,15 @@ class Peer(asyncio.Transport):
     def __init__(self, server):
         super().__init__({"peername": ("127.0.0.1", 40000)})
         self.data, self.opaque = b"", 0
+        self.written = []  # lists of buffers
         self.connection = server.connection()
         self.connection.connection_made(self)
 
     def write(self, data):
-        self.data += data
+        self.writelines([data])
 
     def writelines(self, pieces):
+        self.written.append(pieces)
         self.data += b"".join(pieces)
 
     def set_write_buffer_limits(self, high=None, low=None):
@@ -197,6 +199,18 @@ def test_what_the_processor_takes(play, fields):
         peer.pull(**fields)
         peer.pull(**fields)
         assert len(asked) == 2 or any(answer.code == Code.SYSTEM_ERROR for answer in peer.answers())
+
+    play(main)
+
+
+@pytest.mark.parametrize("size", [16_000, 17_000])
+def test_an_answer_with_more_messages_is_not_copied(play, size):
+    async def main(stage, peer):
+        stage.store.put("orders", b"x" * size, queue_id=1, store_host=HOST, born_host=HOST)
+        await stage.settle()
+        warm(stage, peer, queueId=1)
+        assert [len(pieces) for pieces in peer.written] == ([1, 1] if size == 16_000 else [2, 2])
+        assert [messages_of(answer.body) for answer in peer.answers()] == [[b"x" * size]] * 2
 
     play(main)
 
@@ -378,7 +392,7 @@ PULLS = st.fixed_dictionaries(
 STEPS = st.one_of(
     PULLS.map(lambda fields: ("pull", fields)),
     PULLS.map(lambda fields: ("pull", fields)),
-    st.tuples(st.just("put"), st.integers(0, 1), st.sampled_from(["A", "B", None])),
+    st.tuples(st.just("put"), st.integers(0, 1), st.sampled_from(["A", "B", None]), st.sampled_from([4, 20_000])),
     st.tuples(st.just("heartbeat"), st.sampled_from([(), ("A",), ("B", "C")]), st.integers(0, 2)),
     st.tuples(st.just("reset"), QUEUES, st.integers(0, 5)),
     st.tuples(st.just("group"), st.booleans()),
@@ -394,7 +408,7 @@ async def run_steps(stage, peer, steps):
         if kind == "pull":
             peer.pull(**how[0])
         elif kind == "put":
-            stage.store.put("orders", b"more", tags=how[1], queue_id=how[0], store_host=HOST, born_host=HOST)
+            stage.store.put("orders", b"x" * how[2], tags=how[1], queue_id=how[0], store_host=HOST, born_host=HOST)
         elif kind == "heartbeat":
             peer.heartbeat(list(how[0]), how[1])
         elif kind == "reset":
