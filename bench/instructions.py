@@ -434,12 +434,7 @@ def pulling(body: int, each: int) -> Callable[[str], int]:
 
 
 def waking(body: int) -> Callable[[str], int]:
-<<<<<<< ours
-    """Pulls of 250 connections that wait, each for a message of its own queue; per message. A round is 250 of them."""
-
-=======
     """Pulls of 250 connections that wait, each for a message of its own queue; per message."""
->>>>>>> theirs
     count = 250
     controller, loop, connect = broker("HeldTopic", queues=count)
     sends = b"".join(load.send("HeldTopic", f"{n:04d}", n, b"x" * body) for n in range(count))
