@@ -346,5 +346,6 @@ cdef class ConnectionCore:
             await asyncio.wait({self._ended}, timeout=max(0.0, deadline - self._loop.time()))
         if not self._has_ended:
             unread = self._transport.get_write_buffer_size()
-            _log.warning("%s: closed with %d bytes of answers unread", self.peer, unread)
+            if unread > 0:          # otherwise it waits for the peer's end of a TLS session
+                _log.warning("%s: closed with %d bytes of answers unread", self.peer, unread)
             self._transport.abort()

@@ -408,7 +408,18 @@ def test_the_end_waits_until_answers_are_written(peer_reads, caplog):
     assert ("closed with 100 bytes of answers unread" in caplog.text) == (not peer_reads)
 
 
-def test_the_grace_is_for_answers_and_for_their_way(caplog):
+def test_a_transport_that_does_not_end_is_cut_off(caplog):
+    """As one of TLS whose peer does not end its session."""
+
+    async def main(connection, transport, offsets):
+        await connection.close(2.0)
+        assert transport.ended
+
+    alone(main)
+    assert caplog.text == ""
+
+
+def test_the_grace_is_for_answers_and_for_their_way():
     async def main(connection, transport, offsets):
         connection.data_received(Command(30, {**MAX_OFFSET, "topic": "held"}).encode())
         end = asyncio.ensure_future(connection.close(2.0))
