@@ -99,6 +99,7 @@ class DelayService:
         self._turn = asyncio.Lock()
         self._next: dict[int, int] = {}  # queue offset by level, of the levels that have had messages
         self._idle: dict[int, asyncio.Future[None]] = {}  # of empty levels
+        self._due: dict[int, int] = {}  # ms, of the next message by level, as far as it was read
         self._refused: set[int] = set()  # levels whose last put was refused
         for level in range(1, self.levels + 1):
             self._load(level)
@@ -155,7 +156,10 @@ class DelayService:
 
     async def _step(self, level: int) -> float:
         """Deliver a slice of a level; return the seconds until the next one."""
-        offset = self._next.get(level, 0)
+        offset, now = self._next.get(level, 0), self._clock()
+        due = self._due.pop(level, -1)
+        if now < due <= now + self._delays[level - 1]:
+            return self._until(level, due, now)
         found = await self._read(level, offset)
         with found:
             if found.status is not GetStatus.FOUND:
@@ -179,7 +183,12 @@ class DelayService:
             self._refused.add(level)
             return AGAIN_SECONDS
         self._refused.discard(level)
-        return 0.0 if done.due < 0 else min(max((done.due - now) / 1000, LEAST_SECONDS), MOST_SECONDS)
+        return 0.0 if done.due < 0 else self._until(level, done.due, now)
+
+    def _until(self, level: int, due: int, now: int) -> float:
+        """Return the seconds until a message of a level is due, or a second: it is not read again before."""
+        self._due[level] = due
+        return min(max((due - now) / 1000, LEAST_SECONDS), MOST_SECONDS)
 
     def _without_messages(self, level: int, offset: int, found: RawGetResult) -> float:
         if found.next_offset != offset:  # the log no longer has them
@@ -190,7 +199,7 @@ class DelayService:
 
     async def _read(self, level: int, offset: int) -> RawGetResult:
         """Read a slice. A thread reads the records once, so that the loop never waits for the disk."""
-        if not self._store.background:
+        if not self._store.background or self._store.max_offset(SCHEDULE_TOPIC, level - 1) <= offset:
             return self._get(level, offset)
         work = self._loop.run_in_executor(None, self._touched, level, offset)
         try:

@@ -3,10 +3,11 @@
 import asyncio
 import json
 import logging
+import threading
 
 import pytest
 from simulation import virtual
-from simulation.brokers import HOST, scene
+from simulation.brokers import HOST, SMALL, scene
 from support import stores
 
 import rocketc
@@ -17,6 +18,7 @@ from rocketc.derived._dispatcher import delays_of
 from rocketc.errors import BadRequestError
 from rocketc.remoting.codes import Code
 from rocketc.status import PutStatus
+from rocketc.tables.config_manager import now_ms
 from rocketc.tables.table_file import read_table
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
@@ -230,6 +232,43 @@ def test_a_backlog_is_delivered_in_slices_beside_others(play):
         assert stage.store.max_offset("orders", 0) == 5000 and stage.store.max_offset("orders", 1) == 1
 
     play(main, store=LARGE, delay=(0.0, 0.0))
+
+
+def test_a_message_that_is_not_due_is_read_once(play):
+    async def main(stage, client):
+        get, reads = stage.broker.delays._get, []
+        stage.broker.delays._get = lambda level, offset: reads.append(level) or get(level, offset)
+        await delayed(client, 4)
+        await asyncio.sleep(50)
+        assert 1 <= reads.count(4) <= 3
+        await asyncio.sleep(12)
+        assert len(stored(stage)) == 1
+
+    play(main)
+
+
+def test_a_store_with_threads_reads_on_a_thread(tmp_path):
+    """In real time; the loop itself reads only empty levels."""
+
+    async def main():
+        with rocketc.open(tmp_path, store_host=HOST, message_delay_level="0s", **SMALL) as store:
+            store.put(SCHEDULE, b"x", properties={"DELAY": "1", "REAL_TOPIC": "orders", "REAL_QID": "0"})
+            assert store.wait_dispatched(5)
+            deliver = Deliveries(store, names.REAL_TOPIC, names.REAL_QUEUE, names.HALF_TOPIC)
+            service = delays.DelayService(store, [0], delays.DelayOffsets(tmp_path), deliver, now_ms)
+            get, threads = service._get, []
+            service._get = lambda *what: threads.append(threading.current_thread()) or get(*what)
+            assert await service._step(1) == 0.0 and deliver.delivered == 1
+            assert await service._step(1) == delays.IDLE_SECONDS
+            here = threading.current_thread()
+            assert [one is here for one in threads] == [False, True]
+            reading = asyncio.ensure_future(service._read(1, 0))
+            await asyncio.sleep(0)
+            reading.cancel()  # as at the end of the broker: the thread ends first
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+
+    asyncio.run(main())
 
 
 def test_large_messages_are_delivered_a_mebibyte_at_a_time(play):
