@@ -98,6 +98,17 @@ def test_a_consumer_of_the_group_gets_the_message_by_its_tag(play):
     play(main)
 
 
+def test_a_level_that_was_empty_for_long_is_not_late(play):
+    async def main(stage, client):
+        offset = await sent(client)
+        await asyncio.sleep(5)
+        await back(client, offset, 1)
+        await asyncio.sleep(1.3)
+        assert len(await stored(stage, "%RETRY%audit")) == 1
+
+    play(main)
+
+
 def test_what_a_second_retry_keeps(play):
     async def main(stage, client):
         offset = await sent(client)
