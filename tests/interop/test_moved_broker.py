@@ -2,9 +2,9 @@
 
 import contextlib
 import re
-import time
 from collections import Counter
 from pathlib import Path
+from time import sleep
 
 import pytest
 from interop import scenarios
@@ -304,7 +304,7 @@ def test_a_store_of_rocketmqs_broker_and_back(home, name):
     asking.close()
     # Our broker delivers what waits for a delay level, but not the timed messages of 5.x.
     assert wait_for(lambda: counts(ours, {"Delay"})["Delay"] > begin["Delay"])
-    time.sleep(1.0)
+    sleep(1.0)
     before, delivered = seen(ours, topics - late, offsets, every=20), counts(ours, late)
     assert [what for what in before if what[:3] == ("key", "Orders", "new5")]
     ours.end()
@@ -315,5 +315,5 @@ def test_a_store_of_rocketmqs_broker_and_back(home, name):
         assert delivered["Timer"] == begin["Timer"]
         assert wait_for(lambda: counts(theirs, {"Timer"})["Timer"] > begin["Timer"])
     else:
-        time.sleep(2.0)
+        sleep(2.0)
     assert counts(theirs, {"Delay"})["Delay"] == delivered["Delay"]
