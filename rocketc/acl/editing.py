@@ -98,15 +98,12 @@ def write_data(path: str, data: Mapping[str, Any]) -> None:
     text: str = yaml_module().safe_dump(dict(data), sort_keys=False, allow_unicode=True)
     new = f"{path}.tmp"
     with errors_named(path):
-        try:
-            mode = stat.S_IMODE(os.stat(path).st_mode)
-        except FileNotFoundError:
-            mode = 0o600
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.fchmod(fd, mode)
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(fd, stat.S_IMODE(os.stat(path).st_mode))
             write_all(fd, text.encode("utf-8", "replace"))
             os.fsync(fd)
         finally:

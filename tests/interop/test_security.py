@@ -114,7 +114,7 @@ def test_a_broker_of_4_9_7_with_the_same_file_refuses_the_same_requests(tmp_path
 
 
 NEW = {"accessKey": "newaccount", "secretKey": "long-secret", "admin": "false", "topicPerms": "topicA=PUB,topicB=SUB"}
-# Not here: a wrong defaultTopicPerm in 50 and a wrong address in 53. 4.9.7 writes them into the file, and then uses
+# Not here: a wrong defaultTopicPerm in 50 and a wrong address in 53. 4.9.7 writes them into the file, and then it uses
 # DENY, or cannot read the file any more. Ours refuses them.
 CHANGES = [
     signed(54, account="rocketmq2"),
