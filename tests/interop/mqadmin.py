@@ -50,6 +50,7 @@ REFUSED = [
 
 # What a broker of RocketMQ adds because its list of the groups of a topic contains the topic itself.
 _TRACK = re.compile(rf"MessageTrack \[consumerGroup={TOPIC},.*?:\d+\)\]", re.S)
+_PROPERTIES = re.compile(r"\{([A-Z_]+=[^{}]*)\}")  # a Java map, in no order
 _ROW = re.compile(rf"{TOPIC} {TOPIC} ")
 
 
@@ -107,6 +108,7 @@ def columns(printed: str) -> list[str]:
         text = re.sub(r"\d+([.,:-]*\d+)*(E-?\d+)?", "N", text)
         text = re.sub(r"(\bN )+N\b", "N", re.sub(r"[ \t]+", " ", text)).strip()
         text = re.sub(r"\bN [KMG]iB", "N B", text)
+        text = _PROPERTIES.sub(lambda found: f"{{{', '.join(sorted(found[1].split(', ')))}}}", text)
         if text and not _ROW.match(text):
             lines.add(text)
     return sorted(lines)

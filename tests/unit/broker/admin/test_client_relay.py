@@ -42,7 +42,7 @@ async def stored(stage, client):
     return answer.fields["msgId"]
 
 
-def test_running_info_is_that_of_the_client(tmp_path):
+def test_running_info_is_that_of_the_client(memory_path):
     async def main(stage, client):
         exchange = recorded(307)
         body = exchange["answerBody"].encode()
@@ -52,10 +52,10 @@ def test_running_info_is_that_of_the_client(tmp_path):
         [asked] = consumer.asked
         assert asked.fields == {"consumerGroup": "audit", "clientId": "c1", "jstackEnable": "true"}
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_message_is_consumed_directly(tmp_path):
+def test_a_message_is_consumed_directly(memory_path):
     async def main(stage, client):
         msg_id = await stored(stage, client)
         result = b'{"order":false,"autoCommit":true,"consumeResult":"CR_SUCCESS","spentTimeMills":3}'
@@ -74,10 +74,10 @@ def test_a_message_is_consumed_directly(tmp_path):
         answer = await client.call(309, **values)
         assert (answer.code, answer.remark, answer.body) == (1, "bad", b"")
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_requests_that_no_client_gets(tmp_path):
+def test_requests_that_no_client_gets(memory_path):
     async def main(stage, client):
         msg_id = await stored(stage, client)
         await online(stage)
@@ -105,10 +105,10 @@ def test_requests_that_no_client_gets(tmp_path):
         answer = await client.call(223, group="audit", topic="orders")
         assert answer.remark == "the client does not support this feature. version=20"
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_client_that_does_not_answer(tmp_path):
+def test_a_client_that_does_not_answer(memory_path):
     async def main(stage, client):
         loop = asyncio.get_running_loop()
         await online(stage)
@@ -119,10 +119,10 @@ def test_a_client_that_does_not_answer(tmp_path):
         answer = await client.call(223, group="audit", topic="orders")
         assert answer.body == b'{"consumerTable":{},"messageQueueTable":{}}' and 15 <= loop.time() - began < 16
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_client_that_ends_before_it_answers(tmp_path):
+def test_a_client_that_ends_before_it_answers(memory_path):
     async def main(stage, client):
         consumer = await online(stage)
         asking = asyncio.ensure_future(client.call(307, consumerGroup="audit", clientId="c1"))
@@ -131,10 +131,10 @@ def test_a_client_that_ends_before_it_answers(tmp_path):
         answer = await asking
         assert answer.code == Code.SYSTEM_ERROR and "<audit> <c1> Exception: " in answer.remark
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_the_status_of_all_clients(tmp_path):
+def test_the_status_of_all_clients(memory_path):
     async def main(stage, client):
         queue = '{"brokerName":"broker-a","queueId":0,"topic":"orders"}'
         body = f'{{"messageQueueTable":{{{queue}:3}}}}'.encode()
@@ -149,7 +149,7 @@ def test_the_status_of_all_clients(tmp_path):
         answer = await client.call(223, group="audit", topic="orders", clientAddr="c2")
         assert list(lax(answer.body)["consumerTable"]) == ["c2"]
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
 def test_maps_of_queues_that_are_not_valid():

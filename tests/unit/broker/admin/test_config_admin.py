@@ -22,7 +22,7 @@ async def update(client, text):
     return answer.code, answer.remark
 
 
-def test_the_settings_have_rocketmqs_names(tmp_path):
+def test_the_settings_have_rocketmqs_names(memory_path):
     async def main(stage, client):
         found, version = await settings(client)
         exchange = recorded(26)
@@ -33,12 +33,12 @@ def test_the_settings_have_rocketmqs_names(tmp_path):
         same = {"brokerName", "brokerPermission", "fileReservedTime", "deleteWhen", "autoCreateTopicEnable", "traceOn"}
         assert {name: found[name] for name in same} == {name: theirs[name] for name in same}
         assert list(found) == sorted(found)
-        assert found["storePathRootDir"] == str(tmp_path)
+        assert found["storePathRootDir"] == str(memory_path)
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_changes_apply_at_once(tmp_path):
+def test_changes_apply_at_once(memory_path):
     async def main(stage, client):
         await create(client)
         assert await update(client, "brokerPermission=2\nfileReservedTime=48\ndeleteWhen=05") == (0, None)
@@ -56,16 +56,16 @@ def test_changes_apply_at_once(tmp_path):
         assert (await client.send(topic="new")).code == Code.TOPIC_NOT_EXIST
         assert (await client.call(352, group="new")).code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_the_settings_of_the_caller_are_not_changed(tmp_path):
+def test_the_settings_of_the_caller_are_not_changed(memory_path):
     async def main(stage, client):
         before = broker_properties(stage._config)
         assert await update(client, "brokerPermission=4") == (0, None)
         assert broker_properties(stage._config) == before == broker_properties(BrokerConfig())
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
 REFUSED = [
@@ -84,7 +84,7 @@ REFUSED = [
 ]
 
 
-def test_settings_that_are_refused(tmp_path):
+def test_settings_that_are_refused(memory_path):
     async def main(stage, client):
         before = await settings(client)
         for text, code, remark in REFUSED:
@@ -94,19 +94,19 @@ def test_settings_that_are_refused(tmp_path):
         assert answer.code == Code.SYSTEM_ERROR
         assert await settings(client) == before
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_settings_without_effect_here_are_named(tmp_path):
+def test_settings_without_effect_here_are_named(memory_path):
     async def main(stage, client):
         assert (await update(client, recorded(25)["requestBody"]))[0] == recorded(25)["answerCode"]
         assert await update(client, "aclEnable2=1\nbrokerName=broker-a") == (0, "not used here: aclEnable2")
         assert await update(client, "") == (0, None)
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_change_that_the_store_refuses(tmp_path, monkeypatch):
+def test_a_change_that_the_store_refuses(memory_path, monkeypatch):
     async def main(stage, client):
         def fail(**fields):
             raise OSError(5, "Input/output error")
@@ -118,10 +118,10 @@ def test_a_change_that_the_store_refuses(tmp_path, monkeypatch):
         assert (await update(client, "fileReservedTime=48\nbrokerPermission=4"))[0] == Code.SYSTEM_ERROR
         assert stage.broker.config.broker_permission == 6
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_an_interval_that_changed_is_used(tmp_path):
+def test_an_interval_that_changed_is_used(memory_path):
     async def main(stage, client):
         assert await update(client, "flushConsumerOffsetInterval=60000") == (0, None)
         await asyncio.sleep(6)
@@ -133,10 +133,10 @@ def test_an_interval_that_changed_is_used(tmp_path):
         await asyncio.sleep(15)
         assert not stage.broker.offsets.table.changed
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_the_store_takes_only_settings_that_it_can_change(tmp_path):
+def test_the_store_takes_only_settings_that_it_can_change(memory_path):
     async def main(stage, client):
         with pytest.raises(TypeError, match="flush_disk_type cannot be changed while the store is open"):
             stage.store.configure(flush_disk_type="SYNC_FLUSH")
@@ -144,4 +144,4 @@ def test_the_store_takes_only_settings_that_it_can_change(tmp_path):
             stage.store.configure(file_reserved_time="x")
         assert stage.store.config.flush_disk_type == "ASYNC_FLUSH"
 
-    play(tmp_path, main)
+    play(memory_path, main)

@@ -14,7 +14,7 @@ async def put(client, **settings):
     return await client.call(200, json.dumps(settings).encode())
 
 
-def test_answers_as_recorded(tmp_path):
+def test_answers_as_recorded(memory_path):
     async def main(stage, client):
         exchange = recorded(200)
         answer = await client.call(200, exchange["requestBody"].encode())
@@ -30,23 +30,23 @@ def test_answers_as_recorded(tmp_path):
         answer = await client.call(207, **recorded(207)["request"])
         assert (answer.code, answer.remark, answer.body) == (0, None, b"")
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_group_is_on_the_disk_before_the_answer(tmp_path):
+def test_a_group_is_on_the_disk_before_the_answer(memory_path):
     async def main(stage, client):
         assert (await put(client, groupName="audit", retryMaxTimes="3", consumeEnable=False)).code == 0
-        on_disk = SubscriptionGroups(tmp_path)["audit"]
+        on_disk = SubscriptionGroups(memory_path)["audit"]
         assert (on_disk.retry_max_times, on_disk.consume_enable) == (3, False)
         assert (await client.pull(group="audit")).code == Code.NO_PERMISSION
-        version = SubscriptionGroups(tmp_path).version
+        version = SubscriptionGroups(memory_path).version
         assert (await put(client, groupName="audit", retryMaxTimes=4)).code == 0
-        assert SubscriptionGroups(tmp_path).version > version
+        assert SubscriptionGroups(memory_path).version > version
         answer = await client.call(225, b'{"groupConfigList":[{"groupName":"a"},{"groupName":"b","brokerId":1}]}')
-        assert answer.code == 0 and SubscriptionGroups(tmp_path)["b"].broker_id == 1
+        assert answer.code == 0 and SubscriptionGroups(memory_path)["b"].broker_id == 1
         assert (await client.call(225, b'{"groupConfigList":[]}')).code == 0
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
 REFUSED = [
@@ -67,17 +67,17 @@ REFUSED = [
 ]
 
 
-def test_bodies_that_are_refused(tmp_path):
+def test_bodies_that_are_refused(memory_path):
     async def main(stage, client):
         for code, body, remark in REFUSED:
             answer = await client.call(code, body)
             assert answer.code == Code.SYSTEM_ERROR and answer.remark.startswith(remark), answer.remark
         assert len(stage.broker.groups.table) == 8
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_missing_group_is_created_by_the_question_if_the_broker_may(tmp_path):
+def test_a_missing_group_is_created_by_the_question_if_the_broker_may(memory_path):
     async def main(stage, client):
         assert json.loads((await client.call(352, group="new")).body)["retryMaxTimes"] == 16
         answer = await client.call(352, group="no good")
@@ -89,8 +89,8 @@ def test_a_missing_group_is_created_by_the_question_if_the_broker_may(tmp_path):
             Code.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker. group: other",
         )  # fmt: skip
 
-    play(tmp_path, main)
-    play(tmp_path, refuses, auto_create_subscription_group=False)
+    play(memory_path, main)
+    play(memory_path, refuses, auto_create_subscription_group=False)
 
 
 async def used(stage, client):
@@ -104,26 +104,26 @@ async def used(stage, client):
     assert ("%RETRY%audit", 0) in stage.store.queues()
 
 
-def test_a_deleted_group_keeps_its_offsets_unless_they_are_cleaned_too(tmp_path):
+def test_a_deleted_group_keeps_its_offsets_unless_they_are_cleaned_too(memory_path):
     async def main(stage, client):
         await used(stage, client)
         assert (await client.call(207, groupName="audit", cleanOffset=False)).code == 0
-        assert "audit" not in SubscriptionGroups(tmp_path) and "%RETRY%audit" in stage.broker.topics.table
+        assert "audit" not in SubscriptionGroups(memory_path) and "%RETRY%audit" in stage.broker.topics.table
         assert stage.broker.offsets.query("audit", "orders", 0) == 1
         await client.call(34, heartbeat())  # it comes back with its next heartbeat
-        assert "audit" in SubscriptionGroups(tmp_path)
+        assert "audit" in SubscriptionGroups(memory_path)
         assert (await client.call(207, groupName="audit", cleanOffset=True)).code == 0
-        assert "audit" not in SubscriptionGroups(tmp_path) and "%RETRY%audit" not in Topics(tmp_path)
+        assert "audit" not in SubscriptionGroups(memory_path) and "%RETRY%audit" not in Topics(memory_path)
         assert ("%RETRY%audit", 0) not in stage.store.queues()
-        assert list(ConsumerOffsets(tmp_path).items()) == []
+        assert list(ConsumerOffsets(memory_path).items()) == []
         assert stage.broker.offsets.query("audit", "orders", 0) == -1
         for name in ("audit", "no such group", "TOOLS_CONSUMER"):
             assert (await client.call(207, groupName=name, cleanOffset=True)).code == 0
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_group_that_is_forbidden_to_read_a_topic(tmp_path):
+def test_a_group_that_is_forbidden_to_read_a_topic(memory_path):
     async def main(stage, client):
         async def ask(**values):
             answer = await client.call(353, group="audit", topic="orders", **values)
@@ -133,7 +133,7 @@ def test_a_group_that_is_forbidden_to_read_a_topic(tmp_path):
         await used(stage, client)
         assert await ask() == {"group": "audit", "readable": True, "topic": "orders"}
         assert await ask(readable=False) == {"group": "audit", "readable": False, "topic": "orders"}
-        assert SubscriptionGroups(tmp_path).forbidden == {"audit": {"orders": 4}}
+        assert SubscriptionGroups(memory_path).forbidden == {"audit": {"orders": 4}}
         assert json.loads((await client.call(201)).body)["forbiddenTable"] == {"audit": {"orders": 4}}
         answer = await client.pull(sysFlag=0)
         assert (answer.code, answer.remark) == (
@@ -142,9 +142,9 @@ def test_a_group_that_is_forbidden_to_read_a_topic(tmp_path):
         )
         assert (await client.pull(sysFlag=0, topic="%RETRY%audit")).code != Code.NO_PERMISSION
         assert (await ask(readable=True))["readable"]
-        assert SubscriptionGroups(tmp_path).forbidden == {}
+        assert SubscriptionGroups(memory_path).forbidden == {}
         assert (await client.pull(sysFlag=0)).code == Code.PULL_RETRY_IMMEDIATELY  # read, but of other tags
         assert (await client.call(353, group="no good", topic="t", readable=False)).code == Code.INVALID_PARAMETER
         assert (await client.call(353, group="audit", topic="t" * 256, readable=False)).code == Code.INVALID_PARAMETER
 
-    play(tmp_path, main)
+    play(memory_path, main)

@@ -31,24 +31,24 @@ async def reset(client, **values):
     return lax(answer.body)["offsetTable"] if answer.code == 0 else (answer.code, answer.remark)
 
 
-def test_a_reset_is_answered_to_the_next_pull(tmp_path):
+def test_a_reset_is_answered_to_the_next_pull(memory_path):
     async def main(stage, client):
         await used(stage, client)
         exchange = recorded(222)
         answer = await client.call(222, **{**exchange["request"], "topic": "orders", "group": "audit"})
         assert shape(lax(answer.body)) == shape(lax(exchange["answerBody"]))
         assert lax(answer.body)["offsetTable"] == {("orders", 0): 0, ("orders", 1): 0}
-        assert ConsumerOffsets(tmp_path).get("orders", "audit", 0) == 0  # on the disk before the answer
+        assert ConsumerOffsets(memory_path).get("orders", "audit", 0) == 0  # on the disk before the answer
         late = await client.call(15, consumerGroup="audit", topic="orders", queueId=0, commitOffset=2)
         assert (late.code, late.remark) == (0, "Offset has been previously reset")
         pulled = await client.pull(offset=2)
         assert (pulled.code, pulled.fields["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, "0")
         assert (await client.call(14, consumerGroup="audit", topic="orders", queueId=0)).fields["offset"] == "0"
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_resets_by_time_and_by_offset(tmp_path):
+def test_resets_by_time_and_by_offset(memory_path):
     async def main(stage, client):
         await used(stage, client)
         times = [one.store_timestamp for one in stage.store.get("orders", 0, 0, 32).messages]
@@ -75,10 +75,10 @@ def test_resets_by_time_and_by_offset(tmp_path):
         ):
             assert await reset(client, **values) == (code, remark)
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_reset_that_online_consumers_carry_out(tmp_path):
+def test_a_reset_that_online_consumers_carry_out(memory_path):
     async def main(stage, client):
         await used(stage, client)
         await stage.client().call(34, heartbeat(client_id="c2"))
@@ -108,24 +108,24 @@ def test_a_reset_that_online_consumers_carry_out(tmp_path):
         channel.version = 20
         assert (await reset(client))[1] == "the client does not support this feature. version=20"
 
-    play(tmp_path, main, use_server_side_reset_offset=False)
+    play(memory_path, main, use_server_side_reset_offset=False)
 
 
-def test_a_reset_without_online_consumers(tmp_path):
+def test_a_reset_without_online_consumers(memory_path):
     async def main(stage, client):
         await used(stage, client, online=False)
         remark = "Consumer not online, so can not reset offset, Group: audit Topic: orders Timestamp: 0"
         assert await reset(client, timestamp=0) == (Code.CONSUMER_NOT_ONLINE, remark)
 
-    play(tmp_path, main, use_server_side_reset_offset=False)
+    play(memory_path, main, use_server_side_reset_offset=False)
 
 
-def test_offsets_are_cloned(tmp_path):
+def test_offsets_are_cloned(memory_path):
     async def main(stage, client):
         await used(stage, client)
         await create(client, "other", 1)
         await client.call(15, consumerGroup="audit", topic="other", queueId=0, commitOffset=0)
-        target = lambda group: [(t, o) for t, g, _, o in ConsumerOffsets(tmp_path).items() if g == group]  # noqa: E731
+        target = lambda group: [(t, o) for t, g, _, o in ConsumerOffsets(memory_path).items() if g == group]  # noqa: E731
         for values, expected in (
             ({"destGroup": "a", "topic": "orders"}, [("orders", 2), ("orders", 1)]),
             ({"destGroup": "b"}, [("orders", 2), ("orders", 1)]),  # audit is online, and does not subscribe to other
@@ -136,10 +136,10 @@ def test_offsets_are_cloned(tmp_path):
             assert target(values["destGroup"]) == expected, values
         assert (await client.call(314, srcGroup="nope", destGroup="e")).code == 0
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_the_smallest_offsets_of_all_groups(tmp_path):
+def test_the_smallest_offsets_of_all_groups(memory_path):
     async def main(stage, client):
         await used(stage, client)
         await client.call(352, group="late")
@@ -153,18 +153,18 @@ def test_the_smallest_offsets_of_all_groups(tmp_path):
         assert await ask(filterGroups="late,x") == b'{"correctionOffsets":{0:2,1:1}}'
         assert await ask(filterGroups="late,audit") == b'{"correctionOffsets":{}}'
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_all_offsets(tmp_path):
+def test_all_offsets(memory_path):
     async def main(stage, client):
         await used(stage, client)
         found = lax((await client.call(43)).body)
         assert found["offsetTable"] == {"orders@audit": {"0": 2, "1": 1}}
         assert found["groupTopicMap"] == {"audit": ["orders"]} and "counter" in found["dataVersion"]
-        delays = DelayOffsets(tmp_path)
+        delays = DelayOffsets(memory_path)
         delays.commit(3, 51)
         delays.persist()
         assert lax((await client.call(45)).body)["offsetTable"] == {"3": 51}
 
-    play(tmp_path, main)
+    play(memory_path, main)

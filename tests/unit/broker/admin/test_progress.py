@@ -25,7 +25,7 @@ def times(stage, queue=0):
     return [message.store_timestamp for message in found]
 
 
-def test_topic_stats(tmp_path):
+def test_topic_stats(memory_path):
     async def main(stage, client):
         await used(stage, client)
         found = lax((await client.call(202, topic="orders")).body)
@@ -42,10 +42,10 @@ def test_topic_stats(tmp_path):
         answer = await client.call(202, topic="nope")
         assert (answer.code, answer.remark) == (Code.TOPIC_NOT_EXIST, "topic[nope] not exist")
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_consume_stats(tmp_path):
+def test_consume_stats(memory_path):
     async def main(stage, client):
         await used(stage, client)
         await client.pull(queue_id=0, offset=0, maxMsgNums=3, subscription="*")
@@ -59,20 +59,20 @@ def test_consume_stats(tmp_path):
         for asked in ({"consumerGroup": "nope"}, {"consumerGroup": "audit", "topic": "nope"}):
             assert (await client.call(208, **asked)).body == b'{"consumeTps":0.0,"offsetTable":{}}'
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_topics_that_online_consumers_no_longer_subscribe_to_are_left_out(tmp_path):
+def test_topics_that_online_consumers_no_longer_subscribe_to_are_left_out(memory_path):
     async def main(stage, client):
         await used(stage, client, topics=("other",))
         assert lax((await client.call(208, consumerGroup="audit")).body)["offsetTable"] == {}
         await client.call(35, clientID="c1", consumerGroup="audit")
         assert ("orders", 0) in lax((await client.call(208, consumerGroup="audit")).body)["offsetTable"]
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_the_progress_of_all_groups(tmp_path):
+def test_the_progress_of_all_groups(memory_path):
     async def main(stage, client):
         await used(stage, client)
         await create(client, "steps", order=True)
@@ -86,10 +86,10 @@ def test_the_progress_of_all_groups(tmp_path):
         found = lax((await client.call(317, isOrder=True)).body)
         assert found["totalDiff"] == 0 and {"audit": []} in found["consumeStatsList"]
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_times_that_a_group_has_reached(tmp_path):
+def test_times_that_a_group_has_reached(memory_path):
     async def main(stage, client):
         await used(stage, client)
         await create(client, queues=3)
@@ -109,10 +109,10 @@ def test_times_that_a_group_has_reached(tmp_path):
         assert found[0]["delayTime"] == 0
         assert (await client.call(303, topic="nope", group="audit")).code == Code.TOPIC_NOT_EXIST
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_statistics_of_topics_and_groups(tmp_path):
+def test_statistics_of_topics_and_groups(memory_path):
     async def main(stage, client):
         await create(client)
         for _ in range(12):
@@ -145,10 +145,10 @@ def test_statistics_of_topics_and_groups(tmp_path):
         await asyncio.sleep(11)
         assert (await client.call(315, statsName="TOPIC_PUT_NUMS", statsKey="orders")).code == Code.SYSTEM_ERROR
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_connections(tmp_path):
+def test_connections(memory_path):
     async def main(stage, client):
         await used(stage, client)
         found = json.loads((await client.call(203, consumerGroup="audit")).body)
@@ -171,10 +171,10 @@ def test_connections(tmp_path):
         [producer] = json.loads((await client.call(328)).body)["data"]["shop"]
         assert producer.keys() == {"clientId", "language", "lastUpdateTimestamp", "remoteIP", "version"}
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_groups_of_topics_and_topics_of_groups(tmp_path):
+def test_groups_of_topics_and_topics_of_groups(memory_path):
     async def main(stage, client):
         async def ask(code, **values):
             return json.loads((await client.call(code, **values)).body)
@@ -190,10 +190,10 @@ def test_groups_of_topics_and_topics_of_groups(tmp_path):
         assert found["subscriptionData"]["tagsSet"] == ["a", "b"]
         assert await ask(345, group="late", topic="orders") == {"group": "late", "topic": "orders"}
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_units_of_a_queue(tmp_path):
+def test_units_of_a_queue(memory_path):
     async def main(stage, client):
         async def ask(**values):
             return await client.call(321, **{"topic": "orders", "queueId": 0, "index": 0, "count": 2, **values})
@@ -222,10 +222,10 @@ def test_units_of_a_queue(tmp_path):
             answer = await ask(**values)
             assert (answer.code, answer.remark, answer.body) == (code, remark, b"")
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_sample_that_fails_ends_nothing(tmp_path, caplog):
+def test_a_sample_that_fails_ends_nothing(memory_path, caplog):
     async def main(stage, client):
         statistics = stage.broker.admin.statistics
         store, statistics._store = statistics._store, type("Broken", (), {"background": False})()
@@ -241,4 +241,4 @@ def test_a_sample_that_fails_ends_nothing(tmp_path, caplog):
         statistics._store = store  # the broker ends with it
         assert (await client.send(queueId=0)).code == Code.SUCCESS
 
-    play(tmp_path, main)
+    play(memory_path, main)

@@ -10,7 +10,7 @@ from rocketc.broker.admin.states import REASONS
 from rocketc.remoting.codes import Code
 
 
-def test_answers_have_the_shape_of_the_recorded_ones(tmp_path):
+def test_answers_have_the_shape_of_the_recorded_ones(memory_path):
     async def main(stage, client):
         await client.send(queueId=0)
         found = json.loads((await client.call(907)).body)
@@ -19,10 +19,10 @@ def test_answers_have_the_shape_of_the_recorded_ones(tmp_path):
         found = json.loads((await client.call(2003)).body)
         assert shape(found) == shape(json.loads(recorded(2003)["answerBody"]))
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_requests_that_are_not_supported_get_a_reason(tmp_path):
+def test_requests_that_are_not_supported_get_a_reason(memory_path):
     async def main(stage, client):
         asking = Asking()
         virtual.link(asking, stage.broker.server.connection(), stage.chance, stage.delay)
@@ -35,7 +35,7 @@ def test_requests_that_are_not_supported_get_a_reason(tmp_path):
         for fields in ({"READ_AHEAD_MODE": "1"}, {}):
             assert (await asking.send(2004, fields)).code == Code.REQUEST_CODE_NOT_SUPPORTED
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
 def test_reasons_say_what_is_not_there():

@@ -14,7 +14,7 @@ async def config(client, topic="orders"):
     return json.loads(answer.body) if answer.code == Code.SUCCESS else answer.remark
 
 
-def test_answers_as_recorded(tmp_path):
+def test_answers_as_recorded(memory_path):
     async def main(stage, client):
         for index in (0, 1):
             exchange = recorded(17, index)
@@ -38,24 +38,24 @@ def test_answers_as_recorded(tmp_path):
         answer = await client.call(215, **recorded(215)["request"])
         assert (answer.code, answer.remark, answer.body) == (0, None, b"")
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_topic_is_on_the_disk_before_the_answer(tmp_path):
+def test_a_topic_is_on_the_disk_before_the_answer(memory_path):
     async def main(stage, client):
         assert (await create(client, perm=4, order=True, topicSysFlag=2)).code == 0
-        on_disk = Topics(tmp_path)["orders"]
+        on_disk = Topics(memory_path)["orders"]
         assert (on_disk.write_queue_nums, on_disk.perm, on_disk.order, on_disk.topic_sys_flag) == (2, 4, True, 2)
         assert (await create(client, readQueueNums=8, writeQueueNums=4)).code == 0
-        assert (await config(client))["readQueueNums"] == Topics(tmp_path)["orders"].read_queue_nums == 8
-        version = Topics(tmp_path).version
+        assert (await config(client))["readQueueNums"] == Topics(memory_path)["orders"].read_queue_nums == 8
+        version = Topics(memory_path).version
         assert (await create(client, readQueueNums=8, writeQueueNums=4)).code == 0  # equal: nothing changes
         assert stage.broker.topics.table.version == version
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_change_applies_to_sends_and_pulls(tmp_path):
+def test_a_change_applies_to_sends_and_pulls(memory_path):
     async def main(stage, client):
         await create(client)
         assert (await client.send(queueId=1)).code == 0
@@ -67,7 +67,7 @@ def test_a_change_applies_to_sends_and_pulls(tmp_path):
         await create(client, perm=6)
         assert (await client.pull(queue_id=1)).code == Code.SUCCESS
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
 NAMES_THAT_ARE_REFUSED = [
@@ -81,7 +81,7 @@ NAMES_THAT_ARE_REFUSED = [
 ]
 
 
-def test_names_that_are_refused(tmp_path):
+def test_names_that_are_refused(memory_path):
     async def main(stage, client):
         for topic, remark in NAMES_THAT_ARE_REFUSED:
             await refused(client, topic, remark)
@@ -95,7 +95,7 @@ def test_names_that_are_refused(tmp_path):
         )
         assert (listed.code, listed.remark) == (Code.INVALID_PARAMETER, remark)
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
 VALUES_THAT_ARE_REFUSED = [
@@ -114,17 +114,17 @@ VALUES_THAT_ARE_REFUSED = [
 ]
 
 
-def test_values_that_are_refused(tmp_path):
+def test_values_that_are_refused(memory_path):
     async def main(stage, client):
         for values, code, remark in VALUES_THAT_ARE_REFUSED:
             answer = await create(client, **values)
             assert (answer.code, answer.remark) == (code, remark)
         assert await config(client) == "No topic in this broker. topic: orders"
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_attributes_are_added_changed_and_removed(tmp_path):
+def test_attributes_are_added_changed_and_removed(memory_path):
     async def main(stage, client):
         for changes, code, after in (
             ("+message.type=FIFO,+reserve.time=5", 0, {"message.type": "FIFO", "reserve.time": "5"}),
@@ -137,7 +137,7 @@ def test_attributes_are_added_changed_and_removed(tmp_path):
             assert (await create(client, attributes=changes)).code == code, changes
             assert (await config(client))["attributes"] == after
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
 LISTS_THAT_ARE_REFUSED = [
@@ -153,28 +153,28 @@ LISTS_THAT_ARE_REFUSED = [
 ]
 
 
-def test_lists_that_are_refused(tmp_path):
+def test_lists_that_are_refused(memory_path):
     async def main(stage, client):
         for body, remark in LISTS_THAT_ARE_REFUSED:
             answer = await client.call(18, body)
             assert answer.code == Code.SYSTEM_ERROR and answer.remark.startswith(remark)
         assert "t" not in stage.broker.topics.table
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_list_of_topics(tmp_path):
+def test_a_list_of_topics(memory_path):
     async def main(stage, client):
         topics = [{"topicName": "a", "readQueueNums": 2, "attributes": {"+message.type": "FIFO"}}, {"topicName": "b"}]
         assert (await client.call(18, json.dumps({"topicConfigList": topics}).encode())).code == 0
         assert (await config(client, "b"))["readQueueNums"] == 16
-        assert Topics(tmp_path)["a"].message_type == "FIFO"
+        assert Topics(memory_path)["a"].message_type == "FIFO"
         assert (await client.call(18, b'{"topicConfigList":[]}')).code == 0
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_deleted_topic_loses_its_queues_and_offsets(tmp_path):
+def test_a_deleted_topic_loses_its_queues_and_offsets(memory_path):
     async def main(stage, client):
         await create(client)
         for queue in (0, 1):
@@ -184,7 +184,7 @@ def test_a_deleted_topic_loses_its_queues_and_offsets(tmp_path):
         assert (await client.call(15, consumerGroup="audit", topic="orders", queueId=0, commitOffset=1)).code == 0
         before = stage.broker.topics.table.version
         assert (await client.call(215, topic="orders")).code == 0
-        assert "orders" not in Topics(tmp_path) and Topics(tmp_path).version > before
+        assert "orders" not in Topics(memory_path) and Topics(memory_path).version > before
         assert ("orders", 0) not in stage.store.queues()
         assert stage.broker.offsets.query("audit", "orders", 0) == -1
         assert (await client.pull()).code == Code.TOPIC_NOT_EXIST
@@ -192,10 +192,10 @@ def test_a_deleted_topic_loses_its_queues_and_offsets(tmp_path):
         answer = await client.send(queueId=0)  # a send creates it again, with empty queues
         assert answer.fields["queueOffset"] == "0"
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_sends_to_a_topic_that_is_being_deleted_are_refused(tmp_path):
+def test_sends_to_a_topic_that_is_being_deleted_are_refused(memory_path):
     async def main(stage, client):
         await create(client)
         assert (await client.send()).code == 0
@@ -210,10 +210,10 @@ def test_sends_to_a_topic_that_is_being_deleted_are_refused(tmp_path):
         assert (await task).code == 0
         assert (await client.send()).code == 0
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_topic_is_created_after_its_deletion_that_is_under_way(tmp_path):
+def test_a_topic_is_created_after_its_deletion_that_is_under_way(memory_path):
     async def main(stage, client):
         await create(client)
         work, calls = stage.broker.admin.topics._work, []
@@ -227,29 +227,29 @@ def test_a_topic_is_created_after_its_deletion_that_is_under_way(tmp_path):
             act()
             done(None)
         assert [(await task).code for task in tasks] == [0, 0]
-        assert Topics(tmp_path)["orders"].write_queue_nums == 8
+        assert Topics(memory_path)["orders"].write_queue_nums == 8
         assert (await client.send(queueId=7)).code == 0
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_topic_with_queues_of_batches(tmp_path):
+def test_a_topic_with_queues_of_batches(memory_path):
     async def main(stage, client):
         assert (await create(client, attributes="+queue.type=BatchCQ", order=True)).code == 0
         topics = [{"topicName": "listed", "attributes": {"+queue.type": "BatchCQ"}}, {"topicName": "other"}]
         assert (await client.call(18, json.dumps({"topicConfigList": topics}).encode())).code == 0
-        assert Topics(tmp_path)["orders"].queue_type == Topics(tmp_path)["listed"].queue_type == "BatchCQ"
-        assert Topics(tmp_path)["orders"].order and "other" in Topics(tmp_path)
+        assert Topics(memory_path)["orders"].queue_type == Topics(memory_path)["listed"].queue_type == "BatchCQ"
+        assert Topics(memory_path)["orders"].order and "other" in Topics(memory_path)
         assert (await create(client, attributes="", perm=4)).code == 0
-        assert Topics(tmp_path)["orders"].queue_type == "BatchCQ" and Topics(tmp_path)["orders"].perm == 4
+        assert Topics(memory_path)["orders"].queue_type == "BatchCQ" and Topics(memory_path)["orders"].perm == 4
         stage.store.put("orders", b"one")
         await stage.settle()
-        assert (tmp_path / "batchconsumequeue" / "orders").is_dir()
+        assert (memory_path / "batchconsumequeue" / "orders").is_dir()
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_a_deletion_that_fails_is_answered_with_the_error(tmp_path):
+def test_a_deletion_that_fails_is_answered_with_the_error(memory_path):
     async def main(stage, client):
         await create(client)
 
@@ -261,10 +261,10 @@ def test_a_deletion_that_fails_is_answered_with_the_error(tmp_path):
         assert (answer.code, answer.remark) == (1, "OSError: [Errno 28] No space left on device")
         assert (await client.send()).code == 0  # it is still there
 
-    play(tmp_path, main)
+    play(memory_path, main)
 
 
-def test_queues_without_a_topic_are_cleaned(tmp_path):
+def test_queues_without_a_topic_are_cleaned(memory_path):
     async def main(stage, client):
         await create(client)
         await client.send()
@@ -277,4 +277,4 @@ def test_queues_without_a_topic_are_cleaned(tmp_path):
         assert (await client.call(316)).code == 0
         assert ("orders", 0) not in stage.store.queues()
 
-    play(tmp_path, main)
+    play(memory_path, main)
