@@ -62,7 +62,11 @@ ADMIN_REQUESTS = (
     Request(
         207,
         "DELETE_SUBSCRIPTIONGROUP",
-        fields=(Field("groupName", TEXT), Field("cleanOffset", BOOL, required=False)),
+        fields=(
+            Field("groupName", TEXT),
+            Field("cleanOffset", BOOL, required=False),
+            Field("removeOffset", BOOL, required=False),  # its name in tools of 4.9
+        ),
     ),
     Request(
         208,

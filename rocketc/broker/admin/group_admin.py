@@ -96,7 +96,7 @@ class GroupAdmin:
         """Delete a group; with cleanOffset also its offsets and the topic of its retries, not its dead letters."""
         name = call.values["groupName"]
         self._groups.table.delete(name, persist=False)
-        if not call.values.get("cleanOffset", False):
+        if not (call.values.get("cleanOffset", False) or call.values.get("removeOffset", False)):
             self._writer.save(self._groups.table, lambda: call.later(Answer()))
             return
         self._offsets.clean_group(name)

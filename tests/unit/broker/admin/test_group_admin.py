@@ -123,6 +123,15 @@ def test_a_deleted_group_keeps_its_offsets_unless_they_are_cleaned_too(memory_pa
     play(memory_path, main)
 
 
+def test_tools_of_4_9_clean_offsets_by_another_name(memory_path):
+    async def main(stage, client):
+        await used(stage, client)
+        assert (await client.call(207, groupName="audit", removeOffset=True)).code == 0
+        assert list(ConsumerOffsets(memory_path).items()) == []
+
+    play(memory_path, main)
+
+
 def test_a_group_that_is_forbidden_to_read_a_topic(memory_path):
     async def main(stage, client):
         async def ask(**values):
