@@ -56,6 +56,19 @@ _HOUR = 3_600_000  # ms
 _SETTLED = 1 << 63  # larger than every physical offset
 
 
+def refuse_fixed(fields: Iterable[str]) -> None:
+    """Raise TypeError for a field of StoreConfig that only an opening uses.
+
+    >>> refuse_fixed(["file_reserved_time"])
+    >>> refuse_fixed(["flush_disk_type"])
+    Traceback (most recent call last):
+    TypeError: flush_disk_type cannot be changed while the store is open
+    """
+    for name in fields:
+        if name not in CHANGEABLE:
+            raise TypeError(f"{name} cannot be changed while the store is open")
+
+
 class LogFiles(Protocol):
     """The commit log's files, for example a MappedFileQueue."""
 

@@ -31,7 +31,7 @@ from rocketc.errors import PhyOffsetError
 from rocketc.files.lock_file import close_all
 from rocketc.rendering import html_of
 from rocketc.status import PutStatus
-from rocketc.store.cleaning import CHANGEABLE, expired_queues, unused_topics
+from rocketc.store.cleaning import expired_queues, refuse_fixed, unused_topics
 from rocketc.tables.offsets import ConsumerOffsets
 
 cdef enum:
@@ -574,9 +574,7 @@ cdef class MessageStore(RawAccess):
         """
         self._enter_now()
         try:
-            for name in fields:
-                if name not in CHANGEABLE:
-                    raise TypeError(f"{name} cannot be changed while the store is open")
+            refuse_fixed(fields)
             config = self.config.replace(**fields)
             self._maintenance.configure(config)
             self.config = config
