@@ -199,12 +199,12 @@ def read_broker_conf(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Stor
 
 
 def broker_properties(config: BrokerConfig) -> dict[str, Any]:
-    """Return all settings under the keys of broker.conf.
+    """Return all settings under the keys of broker.conf, without those that are system properties in RocketMQ.
 
     >>> broker_properties(BrokerConfig())["brokerName"]
     'broker-a'
     """
-    return {key: getattr(config, name) for key, name in _OF_KEY.items()}
+    return {key: getattr(config, name) for key, name in _OF_KEY.items() if name not in _DOTTED}
 
 
 def changed_broker_fields(changes: Mapping[str, str]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class ConfigAdmin:
         try:
             asked = dict(properties(body.decode()))
             of_broker, of_store = changed_broker_fields(asked), changed_store_fields(asked)
-            new = dataclasses.replace(self._config, **of_broker)
+            dataclasses.replace(self._config, **of_broker)  # checks the values
             store = self._store.config.replace(**of_store)
         except ValueError as error:
             return Answer(Code.SYSTEM_ERROR, remark=f"string2Properties error: {error}")

@@ -27,7 +27,7 @@ def test_marks_that_are_close_together_are_left_out():
 
 
 def test_more_marks_than_there_is_room_for():
-    """Every second one is kept, and they are taken at half the rate; after a pause, at the usual rate again."""
+    """Every second one is kept, and they are taken at half the rate; after a pause, at the first rate again."""
     backlog = Backlog()
     for i in range(100):
         backlog.note(i, i * 1.5 * STEP)
