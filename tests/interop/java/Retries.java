@@ -5,6 +5,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -27,6 +29,7 @@ final class Retries {
         all.put("retry_levels", Retries::levels);
         all.put("retry_never", Retries::never);
         all.put("retry_partly", Retries::partly);
+        all.put("retry_timeout", Retries::timeout);
         all.put("retry_orderly", Retries::orderly);
         all.put("retry_direct", Retries::direct);
         all.put("send_back", Retries::sendBack);
@@ -181,6 +184,35 @@ final class Retries {
         return Context.map("histories", histories.await(5));
     }
 
+    /** A listener that takes too long. The client's own check, which runs once a minute, is called here. */
+    private static Object timeout(Context context) throws Exception {
+        String topic = context.topic("orders", 1);
+        send(context, context.producer(), topic, "slow", "good");
+        Histories histories = new Histories(context);
+        CountDownLatch end = new CountDownLatch(1);
+        DefaultMQPushConsumer consumer = consumer(context, topic);
+        consumer.setMessageListener((MessageListenerConcurrently) (messages, how) -> {
+            if (histories.note(messages.get(0)) == 0 && Context.text(messages.get(0)).equals("slow")) {
+                try {
+                    end.await(20, TimeUnit.SECONDS);
+                } catch (InterruptedException e) {
+                    throw new IllegalStateException(e);
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        histories.await(2);
+        Thread.sleep(50);
+        consumer.setConsumeTimeout(0);
+        consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().values()
+            .forEach(queue -> queue.cleanExpiredMsg(consumer));
+        consumer.setConsumeTimeout(15);
+        Map<String, Object> all = histories.await(3);
+        end.countDown();
+        return Context.map("histories", all);
+    }
+
     private static Object orderly(Context context) throws Exception {
         String topic = context.topic("orders", 1);
         send(context, context.producer(), topic, "dead", "throws", "good");
@@ -209,42 +241,49 @@ final class Retries {
             RemotingSerializable.toJson(Raws.heartbeat(context, "client", "group", topic, "*", 1), false)), 5000);
     }
 
+    /** The answer to a send, without the queue offset: all scenarios share the queues of delayed messages. */
+    private static Map<String, Object> answer(Context context, Map<String, String> fields, String body) throws Exception {
+        Map<String, Object> told = context.told(context.broker(), 310, fields, body);
+        ((Map<?, ?>) told.get("fields")).remove("queueOffset");
+        return told;
+    }
+
     /** Plain sends to a retry topic, as clients do if a send-back fails, and for orderly dead letters. */
     private static Object direct(Context context) throws Exception {
         String topic = context.topic("orders", 1);
         String broker = context.broker();
         Map<String, Object> told = new LinkedHashMap<>();
         Map<String, String> fields = context.sendingTo("%RETRY%" + context.name("unknown"));
-        told.put("unknown group", context.told(broker, 310, fields, "unknown group"));
+        told.put("unknown group", answer(context, fields, "unknown group"));
         join(context, context.connection(), topic);
         String retry = "%RETRY%" + context.name("group");
         fields = context.sendingTo(retry);
         fields.put("i", "UNIQ_KEY\u0001K1\u0002DELAY\u00014\u0002RETRY_TOPIC\u0001orders\u0002TRAN_MSG\u0001true");
         fields.put("j", "1");
         fields.put("l", "1");
-        told.put("as many as allowed", context.told(broker, 310, fields, "1 of 1"));
+        told.put("as many as allowed", answer(context, fields, "1 of 1"));
         fields.put("i", "UNIQ_KEY\u0001K1\u0002DELAY\u00014\u0002RETRY_TOPIC\u0001orders");
         fields.put("j", "2");
-        told.put("one more", context.told(broker, 310, fields, "2 of 1"));
+        told.put("one more", answer(context, fields, "2 of 1"));
         fields.remove("l");
         fields.put("j", "16");
-        told.put("16 of the group's", context.told(broker, 310, fields, "16 of the group's 16"));
+        told.put("16 of the group's", answer(context, fields, "16 of the group's 16"));
         fields.put("j", "17");
-        told.put("17 of the group's", context.told(broker, 310, fields, "17 of the group's 16"));
+        told.put("17 of the group's", answer(context, fields, "17 of the group's 16"));
         fields.put("i", "UNIQ_KEY\u0001K1");
         fields.put("j", "0");
-        told.put("without a delay", context.told(broker, 310, fields, "without a delay"));
+        told.put("without a delay", answer(context, fields, "without a delay"));
         fields.put("e", "1");
-        told.put("queue 1", context.told(broker, 310, fields, "queue 1"));
+        told.put("queue 1", answer(context, fields, "queue 1"));
         fields.put("e", "0");
         fields.put("m", "true");
-        told.put("batch", context.told(broker, 310, fields, "not a batch"));
+        told.put("batch", answer(context, fields, "not a batch"));
         fields.put("m", "false");
         Map<String, Object> queue = Context.map("topic", topic, "brokerName", context.queue(topic, 0).getBrokerName(), "queueId", 0);
         context.invoke(broker, 41, Map.of(), RemotingSerializable.toJson(Context.map("consumerGroup", context.name("group"), "clientId",
             "client", "mqSet", List.of(queue)), false));
         fields.put("i", "UNIQ_KEY\u0001K1\u0002DELAY\u00013");
-        told.put("of a group with a lock", context.told(broker, 310, fields, "with a lock"));
+        told.put("of a group with a lock", answer(context, fields, "with a lock"));
         Thread.sleep(2500); // longer than all delays
         told.put("dead", dead(context, "group", 1));
         List<Object> retried = new ArrayList<>();
@@ -356,15 +395,13 @@ final class Retries {
         Map<String, String> fields = context.sendingTo(topic);
         for (String level : new String[] {"x", "+1", "", " 1", "01", "99999999999", "-3", "1"}) {
             fields.put("i", "UNIQ_KEY\u0001K1\u0002DELAY\u0001" + level);
-            Map<String, Object> answer = context.told(broker, 310, fields, "level '" + level + "'");
-            ((Map<?, ?>) answer.get("fields")).remove("queueOffset");
+            Map<String, Object> answer = answer(context, fields, "level '" + level + "'");
             boolean isNumber = (Integer) answer.get("code") == 0;
             told.put("level '" + level + "'", isNumber ? answer : answer.get("code"));
         }
         fields.put("i", "UNIQ_KEY\u0001K1\u0002DELAY\u00011\u0002TIMER_DELAY_SEC\u000199\u0002TIMER_DELIVER_MS\u00019\u0002REAL_TOPIC\u0001mine\u0002REAL_QID\u00017");
-        told.put("level and time", context.told(broker, 310, fields, "level and time"));
+        told.put("level and time", answer(context, fields, "level and time"));
         told.put("to the topic of delayed messages", context.told(broker, 310, context.sendingTo("SCHEDULE_TOPIC_XXXX"), "x"));
-        ((Map<?, ?>) ((Map<?, ?>) told.get("level and time")).get("fields")).remove("queueOffset");
         List<MessageExt> found = Context.until(15000, () -> {
             List<MessageExt> some = context.stored(topic);
             return some.size() >= 5 ? some : null;
