@@ -6,11 +6,14 @@ from rocketc.status import PutStatus
 from rocketc.store._puts import Putting
 from rocketc.store._raw_records import RawGetResult
 
+DELIVERIES_MAX: int
+
 class Delivered(NamedTuple):
     next_offset: int
     due: int
     status: PutStatus
     end: int
+    row: int
 
 class Deliveries:
     @property
@@ -18,4 +21,4 @@ class Deliveries:
     @property
     def skipped(self) -> int: ...
     def __init__(self, store: Putting, real_topic: str, real_queue: str, discarded: str) -> None: ...
-    def deliver(self, found: RawGetResult, now: int, delay: int) -> Delivered: ...
+    def deliver(self, found: RawGetResult, now: int, delay: int, row: int = 0) -> Delivered: ...

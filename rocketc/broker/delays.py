@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from rocketc._layout import PROPERTY_DELAY, SCHEDULE_TOPIC
 from rocketc.broker import names
-from rocketc.broker._deliveries import Deliveries
+from rocketc.broker._deliveries import DELIVERIES_MAX, Delivered, Deliveries
 from rocketc.errors import BadRequestError
 from rocketc.status import GetStatus, PutStatus
 from rocketc.store._raw_records import RawGetResult
@@ -28,9 +28,9 @@ MOST_SECONDS = 1.0  # the wall clock may be set forward
 ERROR_SECONDS = 10.0  # after an error
 IDLE_SECONDS = 11.0  # between two looks at an empty level that nothing was put into
 
-# Of one slice. Between slices, the event loop serves connections.
-SLICE_RECORDS = 512
-SLICE_BYTES = 1 << 20
+# Of one read. Its records are delivered in slices; between two of them, the event loop serves connections.
+READ_RECORDS = 8 * DELIVERIES_MAX
+READ_BYTES = 4 << 20
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _INT32 = (-(1 << 31), (1 << 31) - 1)
@@ -155,7 +155,7 @@ class DelayService:
             del self._idle[level]
 
     async def _step(self, level: int) -> float:
-        """Deliver a slice of a level; return the seconds until the next one."""
+        """Read messages of a level and deliver those that are due; return the seconds until the next read."""
         offset, now = self._next.get(level, 0), self._clock()
         due = self._due.pop(level, -1)
         if now < due <= now + self._delays[level - 1]:
@@ -164,16 +164,15 @@ class DelayService:
         with found:
             if found.status is not GetStatus.FOUND:
                 return self._without_messages(level, offset, found)
-            async with self._turn:
-                now, skipped = self._clock(), self._deliver.skipped
-                done = self._deliver.deliver(found, now, self._delays[level - 1])
-                self._next[level] = done.next_offset
-                await asyncio.sleep(0)
-        if self._deliver.skipped > skipped:
-            _log.warning(
-                "delay level %d: %d messages before %d can't be delivered; they are skipped",
-                level, self._deliver.skipped - skipped, done.next_offset,
-            )  # fmt: skip
+            row = 0
+            while row < len(found):
+                async with self._turn:
+                    now = self._clock()
+                    done = self._slice(level, found, now, row)
+                    row = done.row
+                    await asyncio.sleep(0)
+                if done.due >= 0 or done.status is not PutStatus.PUT_OK:
+                    break
         if done.status is not PutStatus.PUT_OK:
             if level not in self._refused:
                 _log.warning(
@@ -184,6 +183,18 @@ class DelayService:
             return AGAIN_SECONDS
         self._refused.discard(level)
         return 0.0 if done.due < 0 else self._until(level, done.due, now)
+
+    def _slice(self, level: int, found: RawGetResult, now: int, row: int) -> Delivered:
+        """Deliver the records of a read from a row on, as many as one append takes."""
+        skipped = self._deliver.skipped
+        done = self._deliver.deliver(found, now, self._delays[level - 1], row)
+        self._next[level] = done.next_offset
+        if self._deliver.skipped > skipped:
+            _log.warning(
+                "delay level %d: %d messages before %d can't be delivered; they are skipped",
+                level, self._deliver.skipped - skipped, done.next_offset,
+            )  # fmt: skip
+        return done
 
     def _until(self, level: int, due: int, now: int) -> float:
         """Return the seconds until a message of a level is due, or a second: it is not read again before."""
@@ -198,7 +209,7 @@ class DelayService:
         return AGAIN_SECONDS if is_put else IDLE_SECONDS
 
     async def _read(self, level: int, offset: int) -> RawGetResult:
-        """Read a slice. A thread reads the records once, so that the loop never waits for the disk."""
+        """Read records. A thread reads the records once, so that the loop never waits for the disk."""
         if not self._store.background or self._store.max_offset(SCHEDULE_TOPIC, level - 1) <= offset:
             return self._get(level, offset)
         work = self._loop.run_in_executor(None, self._touched, level, offset)
@@ -214,7 +225,7 @@ class DelayService:
         return found
 
     def _get(self, level: int, offset: int) -> RawGetResult:
-        return self._store.get_raw(SCHEDULE_TOPIC, level - 1, offset, SLICE_RECORDS, max_bytes=SLICE_BYTES)
+        return self._store.get_raw(SCHEDULE_TOPIC, level - 1, offset, READ_RECORDS, max_bytes=READ_BYTES)
 
     def persist(self) -> bool:
         """Write the offsets of what is delivered, durably; return False if nothing changed. It waits for the disk.

@@ -6,7 +6,7 @@ from rocketc.store._puts cimport Putting
 from rocketc.store._raw_records cimport RawGetResult
 
 cdef enum:
-    DELIVERIES_MAX = 512        # records of one append
+    RECORDS_MAX = 512           # records of one append
 
 
 cdef class Deliveries:

@@ -36,6 +36,9 @@ from rocketc.errors import ClosedError
 from rocketc.status import PutStatus
 
 
+DELIVERIES_MAX = RECORDS_MAX   # records of one append
+
+
 class Delivered(NamedTuple):
     """What became of the first records of a read.
 
@@ -43,12 +46,14 @@ class Delivered(NamedTuple):
     due          when it is due, in ms; -1: now, or it was not read
     status       PUT_OK, or the reason why the store refused it
     end          physical offset of the end of the last delivered record; -1: none was delivered
+    row          index in the read of the first record that is still to be delivered
     """
 
     next_offset: int
     due: int
     status: PutStatus
     end: int
+    row: int
 
 
 cdef int64_t due_at(int64_t code, int64_t now, int64_t delay) noexcept nogil:
@@ -89,7 +94,7 @@ cdef class Deliveries:
     """
 
     def __cinit__(self):
-        self._records = <PreparedRecord*>malloc(DELIVERIES_MAX * sizeof(PreparedRecord))
+        self._records = <PreparedRecord*>malloc(RECORDS_MAX * sizeof(PreparedRecord))
         if self._records == NULL:
             raise MemoryError
 
@@ -104,29 +109,30 @@ cdef class Deliveries:
         self._real_queue = real_queue.encode()
         self._discarded = discarded.encode()
 
-    def deliver(self, RawGetResult found not None, int64_t now, int64_t delay):
+    def deliver(self, RawGetResult found not None, int64_t now, int64_t delay, int row=0):
         """Deliver the records of a read that are due, in their order and with one append; return a Delivered.
 
-        found  of a queue of the topic of delayed messages; its first file's records are delivered
+        found  of a queue of the topic of delayed messages; the records of one file are delivered
         now    ms
         delay  of its level, in ms
+        row    index of the record to begin with
         A record that can't be delivered is skipped and counted. Raises the errors of MessageStore.put(), StoreIOError
         if the file was cut, and ClosedError after a release; then none is known to be delivered.
         """
         cdef FileState* f
-        cdef int n = 0, i, row = 0, rc, first, skipped = 0
+        cdef int n = 0, i, rc, first, skipped = 0
         cdef int64_t due = -1, next_offset = found.raw.next_offset, end = -1
-        cdef int rows[DELIVERIES_MAX]
-        cdef int skipped_before[DELIVERIES_MAX]
-        if found.raw.count == 0:
-            return Delivered(next_offset, -1, PutStatus.PUT_OK, -1)
+        cdef int rows[RECORDS_MAX]
+        cdef int skipped_before[RECORDS_MAX]
+        if not 0 <= row < found.raw.count:
+            return Delivered(next_offset, -1, PutStatus.PUT_OK, -1, row)
         if found.raw.file_count == 0:
             raise ClosedError("these records were released")
-        first = found.raw.rows[0].file
+        first = found.raw.rows[row].file
         f = raw_enter(&found.raw, first)
         try:
             while row < found.raw.count:
-                if n == DELIVERIES_MAX or found.raw.rows[row].file != first:
+                if n == RECORDS_MAX or found.raw.rows[row].file != first:
                     break
                 due = due_at(found.raw.rows[row].tags_code, now, delay)
                 if due > now:
@@ -151,14 +157,15 @@ cdef class Deliveries:
             rc = self._records[i].status
             if is_final(rc):
                 self.skipped += skipped_before[i] + 1
-                return Delivered(found.raw.rows[rows[i]].queue_offset + 1, -1, PutStatus.PUT_OK, end)
+                row = rows[i] + 1
+                return Delivered(found.raw.rows[rows[i]].queue_offset + 1, -1, PutStatus.PUT_OK, end, row)
             if rc != RC_OK:
                 self.skipped += skipped_before[i]
-                return Delivered(found.raw.rows[rows[i]].queue_offset, -1, put_status(rc), end)
+                return Delivered(found.raw.rows[rows[i]].queue_offset, -1, put_status(rc), end, rows[i])
             self.delivered += 1
             end = self._records[i].end
         self.skipped += skipped
-        return Delivered(next_offset, due, PutStatus.PUT_OK, end)
+        return Delivered(next_offset, due, PutStatus.PUT_OK, end, row)
 
     cdef bint _prepare(self, PreparedRecord* r, RawGetResult found, int row) except -1:
         """Fill a record with what a row of a read has. Return False if it can't be delivered."""

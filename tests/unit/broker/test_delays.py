@@ -219,13 +219,14 @@ def test_a_backlog_is_delivered_in_slices_beside_others(play):
             skipped = 0
 
             def deliver(self, found, *what):
-                sizes.append((len(found), turns[0]))
                 asyncio.get_running_loop().call_soon(turn)
-                return deliver.deliver(found, *what)
+                done = deliver.deliver(found, *what)
+                sizes.append((done.row - what[2], turns[0]))
+                return done
 
         stage.broker.delays._deliver = Counted()
         await asyncio.sleep(3.0)
-        assert max(size for size, _ in sizes) == delays.SLICE_RECORDS and len(sizes) > 10
+        assert max(size for size, _ in sizes) == delays.DELIVERIES_MAX and len(sizes) > 10
         assert len({turn for _, turn in sizes}) == len(sizes)
         while stage.store.step():
             pass
@@ -271,7 +272,7 @@ def test_a_store_with_threads_reads_on_a_thread(tmp_path):
     asyncio.run(main())
 
 
-def test_large_messages_are_delivered_a_mebibyte_at_a_time(play):
+def test_large_messages_are_read_four_mebibytes_at_a_time(play):
     async def main(stage, client):
         sizes = []
         get = stage.broker.delays._get
@@ -283,9 +284,9 @@ def test_large_messages_are_delivered_a_mebibyte_at_a_time(play):
 
         stage.broker.delays._get = watched
         for n in range(5):
-            await delayed(client, 1, bytes([n]) * 600_000)
+            await delayed(client, 1, bytes([n]) * 1_500_000)
         await asyncio.sleep(2)
-        assert len(stored(stage)) == 5 and max(count for count, _ in sizes) == 1
+        assert len(stored(stage)) == 5 and max(count for count, _ in sizes) == 2
 
     play(main, store=LARGE)
 
@@ -393,7 +394,7 @@ def test_a_refused_put_is_tried_again(play, caplog):
 
 
 def delays_refused(offset):
-    return Delivered(offset, -1, PutStatus.OS_PAGE_CACHE_BUSY, -1)
+    return Delivered(offset, -1, PutStatus.OS_PAGE_CACHE_BUSY, -1, 0)
 
 
 def test_an_error_is_logged_once_and_tried_again(play, caplog):

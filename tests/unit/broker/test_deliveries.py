@@ -46,10 +46,10 @@ def orders(store, topic="orders"):
 def test_messages_are_delivered_when_they_are_due(store):
     due, deliver = wait(store, 1), deliveries(store)
     with read(store) as found:
-        assert deliver.deliver(found, due - 1, HOUR) == (0, due, PutStatus.PUT_OK, -1)
+        assert deliver.deliver(found, due - 1, HOUR) == (0, due, PutStatus.PUT_OK, -1, 0)
         assert orders(store) == [] and deliver.delivered == 0
         done = deliver.deliver(found, due, HOUR)
-        assert done == (1, -1, PutStatus.PUT_OK, store.max_phy_offset)
+        assert done == (1, -1, PutStatus.PUT_OK, store.max_phy_offset, 1)
     [message] = orders(store)
     assert message.body == b"0" and deliver.delivered == 1
 
@@ -70,6 +70,19 @@ def test_many_records_over_several_calls(store):
             offset, before = deliver.deliver(found, due, HOUR).next_offset, offset
             counts.append(offset - before)
     assert counts[0] == 512 and sum(counts) == 1200
+    assert [one.body for one in orders(store)] == [b"%d" % n for n in range(1200)]
+
+
+def test_a_read_is_delivered_in_slices(store):
+    due, deliver = wait(store, 1200), deliveries(store)
+    rows = [0]
+    with store.get_raw(SCHEDULE, 1, 0, 1200) as found:
+        while rows[-1] < len(found):
+            done = deliver.deliver(found, due, HOUR, rows[-1])
+            rows.append(done.row)
+            assert done.next_offset == done.row
+        assert deliver.deliver(found, due, HOUR, 1200).row == 1200 and deliver.deliver(found, due, HOUR, -1).row == -1
+    assert rows == [0, 512, 1024, 1200]
     assert [one.body for one in orders(store)] == [b"%d" % n for n in range(1200)]
 
 
@@ -116,7 +129,7 @@ def test_the_crc_of_the_properties_is_a_new_one(tmp_path):
 def test_an_empty_read_and_a_released_one(store):
     deliver = deliveries(store)
     with read(store) as found:
-        assert deliver.deliver(found, 0, HOUR) == (0, -1, PutStatus.PUT_OK, -1)
+        assert deliver.deliver(found, 0, HOUR) == (0, -1, PutStatus.PUT_OK, -1, 0)
     due = wait(store)
     found = read(store)
     found.release()
