@@ -70,9 +70,11 @@ def tls_gate(settings: TlsSettings, *, in_thread: bool = True) -> TlsGate | None
 class _FirstByte(asyncio.Protocol):
     """A connection of which no byte has come. The connection above knows its transport already, with its limits."""
 
+    __slots__ = ("_connection", "_early", "_gate", "_task", "_transport")  # thousands may be idle
+
     def __init__(self, gate: TlsGate, connection: Connection) -> None:
         self._gate, self._connection = gate, connection
-        self._early: list[bytes] = []  # while the certificate is made
+        self._early = b""  # while the certificate is made
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -81,13 +83,13 @@ class _FirstByte(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._task is not None:
-            self._early.append(data)
+            self._early += data
         elif data[:1] == bytes((HANDSHAKE,)):
             context = self._gate.contexts.server
             if context is not None:
                 self._begin(context, data)
             else:
-                self._early.append(data)
+                self._early = data
                 self._transport.pause_reading()
                 self._task = asyncio.ensure_future(self._begin_later())
         elif self._gate.is_enforcing:
@@ -106,7 +108,7 @@ class _FirstByte(asyncio.Protocol):
             return
         if not self._connection.is_lost:
             self._transport.resume_reading()
-            self._begin(context, b"".join(self._early))
+            self._begin(context, self._early)
 
     def _begin(self, context: ssl.SSLContext, data: bytes) -> None:
         session = TlsSession(self._gate, context, self._connection, self._transport)
