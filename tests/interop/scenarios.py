@@ -55,6 +55,7 @@ class Process:
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 command,
+                cwd=folder,  # mqadmin writes files there
                 env=ENVIRONMENT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
