@@ -48,7 +48,7 @@ class Answer:
     body: bytes | Sequence[Buffer] = b""
     remark: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
-    frame: bytes | list[Buffer] | None = None
+    frame: bytes | list[Buffer] | None = field(default=None, repr=False)
 
 
 @dataclass
