@@ -63,6 +63,9 @@ class BrokerConfig:
     start_accept_send_request_time_stamp  ms since the epoch; sends before it are refused
     use_server_side_reset_offset  tools reset offsets on the broker; False: its online consumers reset themselves
     default_query_max_num, max_msgs_num_batch  messages of one look-up by unique key, and by key
+    broker_fast_failure_enable    requests that have waited for too long are answered with SYSTEM_BUSY: the following
+    wait_time_mills_in_send_queue, wait_time_mills_in_pull_queue, wait_time_mills_in_lite_pull_queue,
+    wait_time_mills_in_heartbeat_queue, wait_time_mills_in_admin_broker_queue  ms
     acl_enable                    requests need a signature of an account in plain_acl.yml
     rocketmq_home                 folder that contains conf; None: the environment variable ROCKETMQ_HOME
     rocketmq_acl_plain_file       plain_acl.yml, below rocketmq_home
@@ -102,6 +105,12 @@ class BrokerConfig:
     start_accept_send_request_time_stamp: int = 0
     default_query_max_num: int = 32
     max_msgs_num_batch: int = 64
+    broker_fast_failure_enable: bool = True
+    wait_time_mills_in_send_queue: int = 200
+    wait_time_mills_in_pull_queue: int = 5000
+    wait_time_mills_in_lite_pull_queue: int = 5000
+    wait_time_mills_in_heartbeat_queue: int = 31_000
+    wait_time_mills_in_admin_broker_queue: int = 5000
     acl_enable: bool = False
     rocketmq_home: str | None = None
     rocketmq_acl_plain_file: str = "/conf/plain_acl.yml"

@@ -25,6 +25,7 @@ from rocketc.broker.config import BrokerConfig
 from rocketc.broker.consumer_processor import ConsumerProcessor
 from rocketc.broker.consumers import ConsumerManager
 from rocketc.broker.delays import DelayService
+from rocketc.broker.fast_failure import patience
 from rocketc.broker.flush_waits import FlushWaits
 from rocketc.broker.groups import GroupManager
 from rocketc.broker.lock_processor import LockProcessor
@@ -134,9 +135,11 @@ class BrokerController:
         self.runtime = RuntimeInfo(store, self.pulls.path, clock, accept_at=accept_at, slowest=self._slowest_pull)
         self.admin = AdminProcessors(self._admin_parts())
         processors = [*self._processors(chance), *self.admin.processors]
-        self.server = Server(processors, on_lost=self._lost, fast=self.pulls.path, check=check, tls=self._gate)
+        self._patience = patience(config)
+        how: dict[str, Any] = {"check": check, "tls": self._gate, "patience": self._patience}
+        self.server = Server(processors, on_lost=self._lost, fast=self.pulls.path, **how)
         without_pulls = [one for one in processors if one is not self.pulls]
-        self.vip_server = Server(without_pulls, on_lost=self._lost, fast=self.path, check=check, tls=self._gate)
+        self.vip_server = Server(without_pulls, on_lost=self._lost, fast=self.path, **how)
         for topic in dict(self.topics.table).values():
             self._set_fast(topic)
         self.name_servers = NameServers(
@@ -287,6 +290,8 @@ class BrokerController:
         self.runtime.accept_at = config.start_accept_send_request_time_stamp
         self.path.enabled = config.start_accept_send_request_time_stamp <= 0
         self.pulls.path.forget()
+        self._patience.clear()
+        self._patience.update(patience(config))
         if "broker_permission" in names:
             for topic in dict(self.topics.table).values():
                 self._topic_changed(topic)

@@ -59,6 +59,12 @@ class BrokerFields(ConfigFields, total=False):
     start_accept_send_request_time_stamp: int
     default_query_max_num: int
     max_msgs_num_batch: int
+    broker_fast_failure_enable: bool
+    wait_time_mills_in_send_queue: int
+    wait_time_mills_in_pull_queue: int
+    wait_time_mills_in_lite_pull_queue: int
+    wait_time_mills_in_heartbeat_queue: int
+    wait_time_mills_in_admin_broker_queue: int
     acl_enable: bool
     rocketmq_home: str | None
     rocketmq_acl_plain_file: str

@@ -20,6 +20,7 @@ class ConnectionCore:
     is_closing: bool
     is_lost: bool
     peer: Any
+    waited: float
     last_active: float
     host: bytes | None
     def __init__(self, owner: Any, fast: FastPath | None = None) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +43,8 @@ class Owner(Protocol):
     """What a connection needs from its server."""
 
     limits: Limits
+    patience: Mapping[int, float]  # seconds that a request may wait, by its code
+    overdue: int  # requests that have waited for longer
 
     def opened(self, connection: Connection) -> bool:
         """Note a new connection. False: there are too many."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketc.errors import BadRequestError, FrameError, NotSentError
+from rocketc.remoting._busy import busy_remark
 from rocketc.remoting._connection import FastPath, Reply
 from rocketc.remoting.calls import Calls
 from rocketc.remoting.codes import Code
@@ -102,6 +103,8 @@ class Server:
     limits       see Limits
     fast         gets the frames first; with a check it is not used, because it would not check them
     tls          decides whether a new connection is plain; None: all are
+    patience     seconds that a request may wait in its socket, by its code; after that it is answered SYSTEM_BUSY. It
+                 is noticed if the peer sends faster than the loop reads
     check        called with each request and the peer of its connection, before its processor; it returns None, or the
                  answer that refuses the request
     Use it as an async context manager; it ends in order: no new connections, GO_AWAY to requests that wait, answers to
@@ -118,7 +121,10 @@ class Server:
         fast: FastPath | None = None,
         check: Check | None = None,
         tls: TlsGate | None = None,
+        patience: Mapping[int, float] | None = None,
     ) -> None:
+        self.patience = {} if patience is None else patience
+        self.overdue = 0  # requests that have waited for longer
         self._tls = tls
         self._fast = fast if check is None else None
         self._check = check
@@ -240,6 +246,9 @@ class Server:
         self, connection: Connection, command: Command, later: Callable[[Answer], None], hold: Callable[[], object]
     ) -> Answer | None:
         processor = self._processors.get(command.code)
+        if 0.0 < connection.waited > self.patience.get(command.code, float("inf")):
+            self.overdue += 1
+            return Answer(Code.SYSTEM_BUSY, remark=busy_remark(int(1000 * connection.waited), 0))
         try:
             if self._check is not None:
                 refused = self._check(command, connection.peer)

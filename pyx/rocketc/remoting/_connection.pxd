@@ -1,4 +1,8 @@
 """One connection of a server: bytes in, answers out, and how much of each at a time."""
+from libc.stdint cimport int64_t
+
+from rocketc.remoting._backlog cimport Backlog
+from rocketc.remoting._busy cimport BusyAnswers
 from rocketc.remoting._frames cimport Frame, FrameDecoder
 
 
@@ -22,6 +26,10 @@ cdef class ConnectionCore:
         object _loop
         object _drained         # a future of close(), or None
         object _ended           # the same, for the end of the transport
+        Backlog _backlog        # None, unless the peer sends faster than its bytes are read
+        BusyAnswers _busy       # of this read event, or None
+        int64_t _received       # bytes, since there is a backlog
+        int _descriptor         # of the socket; -1: there is none
         object _half_since      # when the incomplete frame began to arrive; None: there is none
         Py_ssize_t _size_in_flight      # bytes of the requests in flight that the server counts
         Py_ssize_t _most_in_flight
@@ -41,6 +49,7 @@ cdef class ConnectionCore:
         bint is_lost            # it ended, or ends: nothing can be sent
         object peer             # (host, port, ...)
     cdef public:
+        double waited           # seconds that the bytes of this read event have waited in the kernel, at least
         double last_active      # loop.time() of the last byte in either direction
         bytes host              # of the peer, in stored form; None until a fast path sets it
     cdef int begin(self, Py_ssize_t count) except -1
@@ -48,6 +57,8 @@ cdef class ConnectionCore:
     cdef bint _may_take(self) noexcept
     cdef list _next_answers(self)
     cdef int _flush(self, bint from_read_event) except -1
+    cdef int _look_back(self, size_t size) except -1
+    cdef bint _refuse(self, const Frame* frame) except -1
     cdef int _pass_on(self) except -1
     cdef int _turn_away(self) except -1
 

@@ -9,10 +9,22 @@ import socket
 from collections import deque
 
 cimport cython
+from libc.stdint cimport int32_t, int64_t
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from rocketc.c.status cimport RC_OK
+from rocketc.remoting._busy cimport outline_of
 from rocketc.remoting._frames cimport Frame, FrameDecoder
+
+cdef extern from "<sys/ioctl.h>" nogil:
+    int FIONREAD
+    int ioctl(int descriptor, unsigned long request, ...)
+
+cdef enum:
+    LARGE_READ = 16384      # bytes of a read event after which more may wait
+    FLAG_ANSWER = 1
+    FLAG_ONEWAY = 2
 
 _log = logging.getLogger("rocketc.remoting")
 
@@ -72,6 +84,7 @@ cdef class ConnectionCore:
         self._most_in_flight = owner.limits.in_flight
         self._most_unread = owner.limits.unread_most
         self._most_waiting = owner.limits.unread
+        self._descriptor = -1
 
     def connection_made(self, transport):
         self._transport = transport
@@ -80,6 +93,8 @@ cdef class ConnectionCore:
         self.last_active = self._loop.time()
         transport.set_write_buffer_limits(self._owner.limits.unread)
         accepted = transport.get_extra_info("socket")
+        if accepted is not None:
+            self._descriptor = accepted.fileno()
         if accepted is not None and accepted.family in (socket.AF_INET, socket.AF_INET6):
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)      # asyncio does not for all sockets
         if not self._owner.opened(self):
@@ -96,12 +111,16 @@ cdef class ConnectionCore:
         self.last_active = self._loop.time()
         cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(chunk)
         cdef size_t size = <size_t>PyBytes_GET_SIZE(chunk)
+        if size >= LARGE_READ or self._backlog is not None:
+            self._look_back(size)
         if size > 0 and not self._decoder.is_corrupt and not self._decoder.lend(at, size):
             self._decoder.feed(at, size)
         self._is_receiving = True
         try:
             while self._decoder.next(&frame) == RC_OK:
                 any_frame = True
+                if self.waited > 0.0 and self._refuse(&frame):
+                    continue
                 if self._fast is not None and not self._frames and not self.is_closing and self._may_take():
                     if self._fast.take(self, &frame):
                         continue
@@ -115,6 +134,9 @@ cdef class ConnectionCore:
                 if self._fast is not None:
                     self._fast.finish(self)
             finally:
+                if self._busy is not None:
+                    self.write(self._busy.take())
+                    self._busy = None
                 self._is_receiving = False
                 self._decoder.keep()
         if self._answers:
@@ -128,6 +150,47 @@ cdef class ConnectionCore:
         if self._decoder.is_corrupt:
             _log.warning("%s: this is not RocketMQ's protocol; the connection is closed", self.peer)
             self.abort()
+
+    cdef int _look_back(self, size_t size) except -1:
+        """Find out how long the bytes that were just read have waited, and how many wait now.
+
+        size  how many were read
+        """
+        cdef double since
+        cdef int waiting = 0
+        if ioctl(self._descriptor, FIONREAD, &waiting) != 0:
+            waiting = 0
+        self.waited = 0.0
+        if self._backlog is None:
+            if waiting == 0:
+                return 0
+            self._backlog = Backlog.__new__(Backlog)
+            self._received = 0
+        else:
+            self._received += <int64_t>size
+            since = self._backlog.since(self._received)
+            if since >= 0.0:
+                self.waited = self.last_active - since
+            elif waiting == 0:
+                self._backlog = None
+                return 0
+        self._backlog.note(self._received + waiting, self.last_active)
+        return 0
+
+    cdef bint _refuse(self, const Frame* frame) except -1:
+        """Answer a request that has waited for longer than the server's patience; False: it has not."""
+        cdef int32_t code = 0, opaque = 0, flag = 0
+        if not outline_of(frame, &code, &opaque, &flag) or flag & FLAG_ANSWER:
+            return False        # the server looks at `waited`, too
+        patience = self._owner.patience.get(code)
+        if patience is None or self.waited <= <double>patience:
+            return False
+        self._owner.overdue += 1
+        if not flag & FLAG_ONEWAY:
+            if self._busy is None:
+                self._busy = BusyAnswers(<int64_t>(1000 * self.waited), self._backlog.newest - self._received)
+            self._busy.add(opaque)
+        return True
 
     cdef int _pass_on(self) except -1:
         """Pass frames to the server while the limits allow it; then decide whether the socket is read."""
@@ -155,6 +218,8 @@ cdef class ConnectionCore:
         if reading != self._is_reading and not self.is_lost:
             self._is_reading = reading
             if reading:
+                self._backlog = None    # what waited meanwhile has waited for the limits, not for the server
+                self.waited = 0.0
                 if self._half_since is not None:        # the time in which this end did not read is not the peer's
                     self._half_since = self._loop.time()
                 self._transport.resume_reading()

@@ -36,6 +36,12 @@ CHANGEABLE = frozenset(
         "start_accept_send_request_time_stamp",
         "store_reply_message_enable",
         "use_server_side_reset_offset",
+        "broker_fast_failure_enable",
+        "wait_time_mills_in_send_queue",
+        "wait_time_mills_in_pull_queue",
+        "wait_time_mills_in_lite_pull_queue",
+        "wait_time_mills_in_heartbeat_queue",
+        "wait_time_mills_in_admin_broker_queue",
     }
 )  # fields of BrokerConfig that are read each time, or that `changed` applies
 

@@ -1,0 +1,28 @@
+"""How long requests may wait before a broker with too much to do refuses them.
+
+Source: RocketMQ BrokerFastFailure.
+"""
+
+from __future__ import annotations
+
+from rocketc.broker.config import BrokerConfig
+from rocketc.remoting.requests import REQUESTS
+
+_SENDS, _PULL, _LITE_PULL, _HEARTBEAT = (10, 36, 310, 320, 324, 325), 11, 361, 34
+
+
+def patience(config: BrokerConfig) -> dict[int, float]:
+    """Return the seconds by request code; empty if requests are never refused.
+
+    >>> found = patience(BrokerConfig())
+    >>> found[310], found[11], found[17], patience(BrokerConfig(broker_fast_failure_enable=False))
+    (0.2, 5.0, 5.0, {})
+    """
+    if not config.broker_fast_failure_enable:
+        return {}
+    found = dict.fromkeys(REQUESTS, config.wait_time_mills_in_admin_broker_queue / 1000)
+    found |= dict.fromkeys(_SENDS, config.wait_time_mills_in_send_queue / 1000)
+    found[_PULL] = config.wait_time_mills_in_pull_queue / 1000
+    found[_LITE_PULL] = config.wait_time_mills_in_lite_pull_queue / 1000
+    found[_HEARTBEAT] = config.wait_time_mills_in_heartbeat_queue / 1000
+    return found
