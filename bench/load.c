@@ -1,14 +1,17 @@
 /* A load generator for brokers, and a broker that stores nothing. bench/load.py compiles and runs this file.
  *
  *   load frames PORT FILE CONNECTIONS WINDOW COUNT    send COUNT frames of FILE, WINDOW in flight on each connection
+ *   load flood PORT FILE CONNECTIONS RATE SECONDS     send frames of FILE at RATE a second, whatever the answers are
  *   load held PORT FILE CONNECTIONS FIRST BURSTS EVENLY   hold a pull on each connection, then send, see held()
  *   load stub FILE                                    answer the sends of any client, see stub()
  *
  * FILE  frames of one size; `held` and `stub`: see there
- * One thread. Results are one line of JSON. An answer with another code than 0 ends the program with 1. */
+ * One thread. Results are one line of JSON. An answer with another code than 0 ends the program with 1; `flood` counts
+ * those with code 2. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -382,15 +385,97 @@ static int stub(const char *path)
     return 0;
 }
 
+/* The code of an answer: 0 or 2. Any other ends the program. */
+static int code_of(const uint8_t *frame)
+{
+    if (memcmp(frame + 8, "{\"code\":2,", 10) == 0)
+        return 2;
+    must_be_ok(frame);
+    return 0;
+}
+
+/* Send frames at a rate for some seconds, in turn on all connections, then wait for the answers that are still due.
+ * What a socket does not take is late: it is sent when the socket has room, and counted in `late` at the end. A latency
+ * is from the write of a frame to an answer on its connection; answers may pass each other within one read event. */
+static int flood(int port, const char *path, int connections, double rate, double seconds)
+{
+    size_t all;
+    uint8_t *file = read_file(path, &all);
+    size_t size = big_endian(file) + 4UL, kinds = all / size;
+    struct connection *c = calloc((size_t)connections, sizeof *c);
+    uint64_t sent = 0, got = 0, counts[3] = {0};
+    const uint64_t window = 1 << 20; /* frames in flight on a connection, at most */
+    size_t *cut = calloc((size_t)connections, sizeof *cut); /* bytes of the frame that was written in part */
+    int poll = epoll_create1(0);
+    for (int i = 0; i < connections; i++) {
+        c[i].fd = connect_to(port);
+        c[i].at = calloc(window, sizeof *c[i].at);
+        fcntl(c[i].fd, F_SETFL, O_NONBLOCK);
+        watch(poll, c[i].fd, &c[i]);
+    }
+    double used = cpu();
+    int64_t start = now(), last = start, heard = start;
+    struct epoll_event events[EVENTS];
+    while (1) {
+        int64_t at = now();
+        double elapsed = 1e-9 * (double)(at - start);
+        uint64_t due = (uint64_t)(rate * (elapsed < seconds ? elapsed : seconds));
+        for (int i = 0; elapsed < seconds && i < connections && sent < due; i++) {
+            uint64_t run = (due - sent + (uint64_t)connections - 1) / (uint64_t)connections, from = c[i].sent % kinds;
+            run = run < kinds - from ? run : kinds - from;
+            if (c[i].sent - c[i].got + run > window)
+                continue;
+            ssize_t n = write(c[i].fd, file + from * size + cut[i], run * size - cut[i]);
+            if (n < 0 && errno != EAGAIN)
+                die("write");
+            size_t whole = ((n > 0 ? (size_t)n : 0) + cut[i]) / size;
+            cut[i] = ((n > 0 ? (size_t)n : 0) + cut[i]) % size;
+            for (size_t k = 0; k < whole; k++)
+                c[i].at[(c[i].sent + k) % window] = at;
+            c[i].sent += whole;
+            sent += whole;
+        }
+        int n = epoll_wait(poll, events, EVENTS, elapsed < seconds ? 1 : 100);
+        for (int e = 0; e < n; e++) {
+            struct connection *one = events[e].data.ptr;
+            memcpy(input, one->rest, one->have);
+            ssize_t r = read(one->fd, input + one->have, ROOM - one->have);
+            if (r <= 0)
+                die("read");
+            size_t end = one->have + (size_t)r, p = 0;
+            last = heard = now();
+            while (end - p >= 8 && end - p >= big_endian(input + p) + 4UL) {
+                counts[code_of(input + p)]++;
+                note((last - one->at[one->got++ % window]) / 10);
+                got++;
+                p += big_endian(input + p) + 4UL;
+            }
+            one->have = end - p;
+            if ((one->rest = realloc(one->rest, one->have + 1)) == NULL)
+                die("memory");
+            memcpy(one->rest, input + p, one->have);
+        }
+        if (elapsed >= seconds && (got == sent || now() - heard > 5000000000LL))
+            break;
+    }
+    printf("{\"seconds\": %.6f, \"offered\": %.0f, \"sent\": %lu, \"ok\": %lu, \"busy\": %lu, \"p50_us\": %.1f, "
+           "\"p99_us\": %.1f, \"own_cpu\": %.3f}\n",
+           1e-9 * (double)(last - start), rate * seconds, sent, counts[0], counts[2], 10 * quantile(0.5),
+           10 * quantile(0.99), cpu() - used);
+    return got == sent ? 0 : 1;
+}
+
 int main(int n, char **words)
 {
     input = malloc(2 * ROOM);
     if (n == 7 && strcmp(words[1], "frames") == 0)
         return frames(atoi(words[2]), words[3], atoi(words[4]), atoi(words[5]), strtoul(words[6], NULL, 10));
+    if (n == 7 && strcmp(words[1], "flood") == 0)
+        return flood(atoi(words[2]), words[3], atoi(words[4]), atof(words[5]), atof(words[6]));
     if (n == 8 && strcmp(words[1], "held") == 0)
         return held(atoi(words[2]), words[3], atoi(words[4]), atoi(words[5]), atoi(words[6]), atoi(words[7]));
     if (n == 3 && strcmp(words[1], "stub") == 0)
         return stub(words[2]);
-    fprintf(stderr, "usage: load frames PORT FILE CONNECTIONS WINDOW COUNT | held PORT FILE CONNECTIONS FIRST BURSTS EVENLY | stub FILE\n");
+    fprintf(stderr, "usage: load frames PORT FILE CONNECTIONS WINDOW COUNT | flood PORT FILE CONNECTIONS RATE SECONDS | held PORT FILE CONNECTIONS FIRST BURSTS EVENLY | stub FILE\n");
     return 2;
 }

@@ -1,6 +1,5 @@
 """How long the bytes of a stream have waited to be read."""
 
 class Backlog:
-    newest: int
     def note(self, end: int, now: float) -> int: ...
     def since(self, position: int) -> float: ...

@@ -248,7 +248,7 @@ class Server:
         processor = self._processors.get(command.code)
         if 0.0 < connection.waited > self.patience.get(command.code, float("inf")):
             self.overdue += 1
-            return Answer(Code.SYSTEM_BUSY, remark=busy_remark(int(1000 * connection.waited), 0))
+            return Answer(Code.SYSTEM_BUSY, remark=busy_remark(connection.waited))
         try:
             if self._check is not None:
                 refused = self._check(command, connection.peer)

@@ -11,6 +11,5 @@ cdef class Backlog:
         double _times[MARKS]    # ascending: the bytes before _ends[i] had arrived by _times[i]
         int _count
         double _step            # seconds between two marks, at least
-    cdef readonly int64_t newest    # the end of the last note()
     cpdef int note(self, int64_t end, double now) except -1
     cpdef double since(self, int64_t position) except *

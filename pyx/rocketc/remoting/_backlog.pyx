@@ -25,7 +25,6 @@ cdef class Backlog:
     cpdef int note(self, int64_t end, double now) except -1:
         """Note that the bytes before `end` have arrived. Neither `end` nor `now` may be smaller than before."""
         cdef int i
-        self.newest = end
         if self._count > 0 and (end <= self._ends[self._count - 1] or now - self._times[self._count - 1] < self._step):
             return 0
         if self._count == MARKS:        # keep every second one

@@ -17,27 +17,27 @@ from rocketc.remoting.command import Command, Flag
 
 cdef enum:
     DIGITS_MOST = 10            # of a number in an outline
-    TAIL_MOST = 160             # bytes of a header after its fields
     LANGUAGE_MOST = 16
 
 
-cdef inline const uint8_t* after(const uint8_t* p, const uint8_t* end, const char* text, size_t n) noexcept nogil:
-    """Return the place after a text that is expected at p; NULL: it is not there, or p is NULL."""
-    if p == NULL or <size_t>(end - p) < n or memcmp(p, text, n) != 0:
+cdef inline const uint8_t* text_before(const uint8_t* end, const uint8_t* begin, const char* text, size_t n) noexcept nogil:
+    """Return the start of a text that is expected before `end`; NULL: it is not there, or `end` is NULL."""
+    if end == NULL or <size_t>(end - begin) < n or memcmp(end - n, text, n) != 0:
         return NULL
-    return p + n
+    return end - n
 
 
-cdef const uint8_t* number(const uint8_t* p, const uint8_t* end, int32_t* out) noexcept nogil:
-    """Read digits; return the place after them, or NULL."""
-    cdef int64_t value = 0
-    cdef const uint8_t* first = p
-    if p == NULL:
+cdef const uint8_t* number_before(const uint8_t* end, const uint8_t* begin, int32_t* out) noexcept nogil:
+    """Read the digits before `end`; return their start, or NULL."""
+    cdef int64_t value = 0, unit = 1
+    cdef const uint8_t* p = end
+    if end == NULL:
         return NULL
-    while p < end and c"0" <= p[0] <= c"9" and p - first < DIGITS_MOST:
-        value = 10 * value + (p[0] - c"0")
-        p += 1
-    if p == first or value > INT32_MAX:
+    while p > begin and c"0" <= p[-1] <= c"9" and end - p < DIGITS_MOST:
+        p -= 1
+        value += unit * (p[0] - c"0")
+        unit *= 10
+    if p == end or value > INT32_MAX:
         return NULL
     out[0] = <int32_t>value
     return p
@@ -46,30 +46,33 @@ cdef const uint8_t* number(const uint8_t* p, const uint8_t* end, int32_t* out) n
 cdef bint outline_of(const Frame* frame, int32_t* code, int32_t* opaque, int32_t* flag) noexcept nogil:
     """Read code, number and flag of a JSON header without its fields; False: it is not written as RocketMQ writes it.
 
-    The members are in the order of their names, without blanks. The last brace before the end closes the fields: after
-    it, only names, numbers and words follow, and each of their bytes is checked.
+    The members are in the order of their names, without blanks. Each byte after the fields is checked, from the end
+    back to the brace that closes them. No text of a JSON can contain these bytes, because of the quotes.
     """
-    cdef const uint8_t* p = frame.header
-    cdef const uint8_t* end = p + frame.header_size
-    cdef const uint8_t* tail
+    cdef const uint8_t* begin = frame.header
+    cdef const uint8_t* p = begin + frame.header_size
+    cdef const uint8_t* end
     cdef int32_t version
-    if frame.form != FORM_JSON or frame.header_size < 2 or end[-1] != c"}":
+    if frame.form != FORM_JSON:
         return False
-    if after(number(after(p, end, b'{"code":', 8), end, code), end, b',"extFields":{', 14) == NULL:
-        return False
-    tail = end - 2
-    while tail > p and tail[0] != c"}" and end - tail < TAIL_MOST:
-        tail -= 1
-    p = number(after(tail, end, b'},"flag":', 9), end, flag)
-    p = after(p, end, b',"language":"', 13)
+    p = number_before(text_before(p, begin, b"}", 1), begin, &version)
+    p = text_before(p, begin, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
+    p = text_before(number_before(p, begin, opaque), begin, b'","opaque":', 11)
     if p == NULL:
         return False
-    tail = p
-    while p < end and (c"A" <= p[0] <= c"Z" or p[0] == c"_") and p - tail < LANGUAGE_MOST:
+    end = p
+    while p > begin and (c"A" <= p[-1] <= c"Z" or p[-1] == c"_") and end - p < LANGUAGE_MOST:
+        p -= 1
+    p = number_before(text_before(p, begin, b',"language":"', 13), begin, flag)
+    end = text_before(p, begin, b'},"flag":', 9)
+    if end == NULL or end - begin < 9 or memcmp(begin, b'{"code":', 8) != 0:
+        return False
+    p = begin + 8
+    while p < end and c"0" <= p[0] <= c"9":
         p += 1
-    p = number(after(p, end, b'","opaque":', 11), end, opaque)
-    p = number(after(p, end, b',"serializeTypeCurrentRPC":"JSON","version":', 44), end, &version)
-    return p != NULL and p + 1 == end
+    return (
+        end - p >= 14 and memcmp(p, b',"extFields":{', 14) == 0 and number_before(p, begin + 8, code) == begin + 8
+    )
 
 
 def outline(bytes header not None):
@@ -88,30 +91,30 @@ def outline(bytes header not None):
     return (code, opaque, flag) if outline_of(&frame, &code, &opaque, &flag) else None
 
 
-def busy_remark(int64_t waited, int64_t waiting):
-    """Return the remark of an answer to a request that has waited for too long.
+def busy_remark(double waited):
+    """Return the remark of an answer to a request that has waited for too long, for so many seconds.
 
-    waited   ms
-    waiting  bytes of the connection that are not read yet
-
-    >>> busy_remark(203, 0)[-20:]
-    'ms, size of queue: 0'
+    >>> busy_remark(0.203)[-40:]
+    'period in queue: 203ms, size of queue: 0'
     """
-    return (
-        f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {waited}ms, "
-        f"size of queue: {waiting}"
+    return (    # requests do not wait in a queue of this process, but in the kernel
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
+        f"period in queue: {1000 * waited:.0f}ms, size of queue: 0"
     )
 
 
 cdef class BusyAnswers:
-    """Collects the answers to requests that have waited for too long.
+    """Collects the answers to the requests of one read event that have waited for too long.
 
-    waited   ms
-    waiting  bytes of the connection that are not read yet
+    patience  seconds that a request may wait, by its code
+    waited    seconds
     """
 
-    def __init__(self, int64_t waited, int64_t waiting):
-        remark = busy_remark(waited, waiting)
+    def __init__(self, patience not None, double waited):
+        self._patience = patience
+        self._waited = waited
+        self._code = -1
+        remark = busy_remark(waited)
         whole = Command(Code.SYSTEM_BUSY, opaque=0, flag=Flag.ANSWER, remark=remark).encode()[8:]
         before, found, behind = whole.partition(b'"opaque":0,')
         self._before = before + b'"opaque":'
@@ -119,6 +122,18 @@ cdef class BusyAnswers:
 
     def __dealloc__(self):
         free(self._answers)
+
+    cdef bint refuse(self, int32_t code, int32_t opaque, bint is_oneway) except -1:
+        """Refuse a request if it has waited for too long; return whether it has."""
+        if code != self._code:
+            patience = self._patience.get(code)
+            self._code = code
+            self._is_overdue = patience is not None and self._waited > <double>patience
+        if self._is_overdue:
+            self.refused += 1
+            if not is_oneway:
+                self.add(opaque)
+        return self._is_overdue
 
     cdef int add(self, int32_t opaque) except -1:
         """Add the answer to a request."""
@@ -161,10 +176,10 @@ cdef class BusyAnswers:
     def answers(self, *opaques):
         """Return the answers to these requests.
 
-        >>> frame = BusyAnswers(203, 4096).answers(7)
+        >>> frame = BusyAnswers({}, 0.203).answers(7)
         >>> from rocketc.remoting.command import Command
-        >>> Command.decode(0, frame[8:]).remark
-        '[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 203ms, size of queue: 4096'
+        >>> Command.decode(0, frame[8:]).opaque
+        7
         """
         for opaque in opaques:
             self.add(opaque)

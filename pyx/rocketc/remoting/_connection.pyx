@@ -135,6 +135,7 @@ cdef class ConnectionCore:
                     self._fast.finish(self)
             finally:
                 if self._busy is not None:
+                    self._owner.overdue += self._busy.refused
                     self.write(self._busy.take())
                     self._busy = None
                 self._is_receiving = False
@@ -182,15 +183,9 @@ cdef class ConnectionCore:
         cdef int32_t code = 0, opaque = 0, flag = 0
         if not outline_of(frame, &code, &opaque, &flag) or flag & FLAG_ANSWER:
             return False        # the server looks at `waited`, too
-        patience = self._owner.patience.get(code)
-        if patience is None or self.waited <= <double>patience:
-            return False
-        self._owner.overdue += 1
-        if not flag & FLAG_ONEWAY:
-            if self._busy is None:
-                self._busy = BusyAnswers(<int64_t>(1000 * self.waited), self._backlog.newest - self._received)
-            self._busy.add(opaque)
-        return True
+        if self._busy is None:
+            self._busy = BusyAnswers(self._owner.patience, self.waited)
+        return self._busy.refuse(code, opaque, flag & FLAG_ONEWAY != 0)
 
     cdef int _pass_on(self) except -1:
         """Pass frames to the server while the limits allow it; then decide whether the socket is read."""

@@ -83,7 +83,7 @@ def test_other_headers_are_left_to_the_parser(old, new):
 def test_the_answers():
     opaques = [0, 7, 12_345, (1 << 31) - 1] * 100
     decoder = FrameDecoder()
-    found = [Command.decode(*frame) for frame in decoder.receive(BusyAnswers(203, 4096).answers(*opaques))]
+    found = [Command.decode(*frame) for frame in decoder.receive(BusyAnswers({}, 0.203).answers(*opaques))]
     assert [one.opaque for one in found] == opaques
     assert {(one.code, one.flag) for one in found} == {(Code.SYSTEM_BUSY, Flag.ANSWER)}
     assert found[0].remark.startswith("[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in")
