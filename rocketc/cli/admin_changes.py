@@ -17,7 +17,7 @@ from rocketc.client.admin import EARLIEST, LATEST, Admin
 from rocketc.client.routes import MessageQueue
 from rocketc.errors import AnswerError
 from rocketc.remoting.codes import Code
-from rocketc.tables.topics import MESSAGE_TYPE, TopicConfig, topic_name_error
+from rocketc.tables.topics import ALLOWED_ATTRIBUTES, MESSAGE_TYPE, TopicConfig, topic_name_error
 
 _YES = click.option("-y", "--yes", is_flag=True, help="Do it without a question. A script without a terminal needs it.")
 _DRY = click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
@@ -123,7 +123,7 @@ def _offset_rows(old: dict[MessageQueue, int], new: dict[MessageQueue, int]) -> 
 @click.option("--perm", type=_PERM, default="rw", help="Whether it may be read and written. Default: rw.")
 @click.option("--order", is_flag=True, help="Its messages are ordered.")
 @click.option(
-    "--type", "kind", type=click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]),
+    "--type", "kind", type=click.Choice(ALLOWED_ATTRIBUTES[MESSAGE_TYPE][1:]),
     help="Type of its messages, for brokers of 5.x.",
 )  # fmt: skip
 @_BROKERS

@@ -1,8 +1,8 @@
 # cython: language_level=3
 """How long the bytes of a stream have waited to be read.
 
-A server that is slower than its clients finds out here: the kernel does not say when bytes arrived, but it says how many
-there are. What was there at an earlier look has waited since then.
+A server that is slower than its clients finds out here. The kernel does not say when bytes arrived, but it says how
+many there are. What was there at an earlier look has waited since then.
 """
 from libc.stdint cimport int64_t
 

@@ -20,7 +20,9 @@ cdef enum:
     LANGUAGE_MOST = 16
 
 
-cdef inline const uint8_t* text_before(const uint8_t* end, const uint8_t* begin, const char* text, size_t n) noexcept nogil:
+cdef inline const uint8_t* text_before(
+    const uint8_t* end, const uint8_t* begin, const char* text, size_t n,
+) noexcept nogil:
     """Return the start of a text that is expected before `end`; NULL: it is not there, or `end` is NULL."""
     if end == NULL or <size_t>(end - begin) < n or memcmp(end - n, text, n) != 0:
         return NULL
@@ -116,7 +118,7 @@ cdef class BusyAnswers:
         self._code = -1
         remark = busy_remark(waited)
         whole = Command(Code.SYSTEM_BUSY, opaque=0, flag=Flag.ANSWER, remark=remark).encode()[8:]
-        before, found, behind = whole.partition(b'"opaque":0,')
+        before, _, behind = whole.partition(b'"opaque":0,')
         self._before = before + b'"opaque":'
         self._after = b"," + behind
 
