@@ -8,6 +8,7 @@ import brokers
 import java_peer
 import rows_clients
 import rows_delays
+import rows_overload
 import rows_pulls
 import rows_sends
 from writing import Bench, recycle_pages, scratch
@@ -41,6 +42,8 @@ def measured(folder: Path):
     rows_pulls.beside_slow_peers(bench, folder)
     rows_delays.delays(bench, folder)
     rows_delays.retries(bench, folder)
+    rows_overload.overload(bench, folder)
+    rows_overload.beside_hostile_clients(bench, folder)
     rows_clients.memory(bench, folder)
     if brokers.has_java(bench.name):
         for release in RELEASES:

@@ -50,11 +50,11 @@ def delays(bench: Bench, folder: Path):
     kept(bench, send_case, beside, alone)
 
 
-def kept(bench: Bench, case: str, beside: list[float], alone: list[float]):
+def kept(bench: Bench, case: str, beside: list[float], alone: list[float], against: str = "the same sends alone"):
     """Print the row of two rates."""
     ratios = [a / b for a, b in zip(beside, alone, strict=True)]
     ours, theirs = ([one / 1e3 for one in rates] for rates in (beside, alone))
-    bench.show(case, "the same sends alone", statistics.median(ratios), KEPT, ours, theirs, "k/s", ratios)
+    bench.show(case, against, statistics.median(ratios), KEPT, ours, theirs, "k/s", ratios)
 
 
 def wait_in_store(root: Path) -> int:
