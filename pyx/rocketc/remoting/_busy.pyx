@@ -94,7 +94,9 @@ def outline(bytes header not None):
 
 
 def busy_remark(double waited):
-    """Return the remark of an answer to a request that has waited for too long, for so many seconds.
+    """Return the remark of an answer to a request that has waited for too long.
+
+    waited  seconds
 
     >>> busy_remark(0.203)[-40:]
     'period in queue: 203ms, size of queue: 0'
