@@ -1,0 +1,82 @@
+"""rocketc admin at our broker: a story from a new topic to its end, and wrong use."""
+
+import json
+
+import pytest
+from support.admin_story import Operator, play
+
+import rocketc
+from rocketc.cli import admin_changes
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with rocketc.Broker(process=True) as broker:
+        yield broker
+
+
+def test_a_story_at_our_broker(broker, run):
+    play(Operator(run, broker.name_server), broker.address, is_reset_at_once=True)
+
+
+def test_nothing_to_show(broker, run):
+    for word, says in (
+        ("topics", "rocketc: there are no topics; --all shows those of the system\n"),
+        ("lag", "rocketc: no consumer group has consumed anything\n"),
+    ):
+        assert run("admin", word, "-n", broker.name_server) == (0, "", says)
+    code, out, err = run("admin", "topics", "--all", "--json", "-n", broker.name_server)
+    assert (code, err) == (0, "") and "TBW102" in [one["topic"] for one in json.loads(out)["topics"]]
+
+
+def test_the_address_of_the_environment(broker, run, monkeypatch):
+    monkeypatch.setenv("NAMESRV_ADDR", broker.name_server)
+    assert run("admin", "brokers")[0] == 0
+    assert run("admin", "brokers", "-n", "127.0.0.1:1")[0] == 3
+
+
+def test_the_address_of_a_broker_instead_of_a_name_server(broker, run):
+    code, out, err = run("admin", "brokers", "-n", broker.address)
+    assert (code, out) == (3, "")
+    assert err.startswith(
+        f"rocketc: {broker.address}: GET_BROKER_CLUSTER_INFO was answered with 3 (REQUEST_CODE_NOT_SUPP"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["create-topic", "new orders"], "a topic name may only have letters, digits and %|_-"),
+        (["create-topic", "orders", "--queues", "0"], "0 is less than 1"),
+        (["create-topic", "orders", "--perm", "x"], "'x' is not one of"),
+        (["reset-offset", "g", "orders"], "Missing option '--to'"),
+        (["reset-offset", "g", "orders", "--to", "1764000000"], "this looks like seconds"),
+        (["permissions"], "give TOPIC; or -b NAME and --set r or rw for a whole broker"),
+        (["permissions", "-b", "broker-a", "--set", "w"], "give TOPIC"),
+        (["lag", "--timeout", "nan"], "not a time in seconds"),
+    ],
+)
+def test_wrong_use(run, args, says):
+    code, out, err = run("admin", *args)
+    assert (code, out) == (2, "") and says in err and err.count("\n") == 1
+
+
+def test_the_questions(broker, run, monkeypatch):
+    asked = []
+    monkeypatch.setattr(admin_changes, "can_ask", lambda: True)
+    broker.topics.create("asked")
+    for answer, code in ((False, 1), (True, 0)):
+        monkeypatch.setattr(admin_changes, "confirm", lambda question, answer=answer: asked.append(question) or answer)
+        ended, out, err = run("admin", "delete-topic", "asked", "-n", broker.name_server)
+        assert (ended, err) == (code, "") and out == ("asked: deleted on broker-a\n" if answer else "")
+    assert asked == ["delete asked, 0 messages on broker-a?"] * 2
+
+
+def test_a_reset_of_a_group_that_does_not_exist(broker, run, monkeypatch):
+    monkeypatch.setattr(admin_changes, "can_ask", lambda: True)
+    broker.topics.create("reset")
+    for answer, code in ((False, 1), (True, 3)):
+        monkeypatch.setattr(admin_changes, "confirm", lambda question, answer=answer: answer)
+        ended, out, err = run("admin", "reset-offset", "nobody", "reset", "--to", "latest", "-n", broker.name_server)
+        assert ended == code and out.startswith("broker    queue  old offset  new offset  messages\n")
+        assert ("was answered with 26 (SUBSCRIPTION_GROUP_NOT_EXIST)" in err) == answer
