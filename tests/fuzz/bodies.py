@@ -37,6 +37,7 @@ class _Connection:
 
     peer = ("here", 1)
     is_lost = False
+    waited = 0.0
 
 
 class _Peer:
