@@ -78,7 +78,8 @@ def with_white(data: Mapping[str, Any], patterns: list[str], now: int) -> Data:
 
 
 def _changed(data: Data, now: int) -> Data:
-    first = (data.get("dataVersion") or [{}])[0]
+    versions = data.get("dataVersion")
+    first = versions[0] if isinstance(versions, list) and versions else {}
     counter = first.get("counter") if isinstance(first, dict) else None
     data["dataVersion"] = [{"counter": counter + 1 if isinstance(counter, int) else 1, "timestamp": now}]
     return data

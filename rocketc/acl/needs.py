@@ -18,10 +18,13 @@ ReadHeartbeat = Callable[[bytes], Subscribed]
 
 HEART_BEAT = 34
 ACL_CODES = frozenset({50, 51, 52, 53, 54})  # they read and change accounts, so no white list is enough for them
-ADMIN_CODES = frozenset({17, 18, 25, 200, 207, 215, 225, 513}) | ACL_CODES  # 18 and 225: lists of 17 and 200
+# 18 and 225 are lists of 17 and 200. 306, 314, 316, 329 and 353 change what others have; RocketMQ forgets them.
+ADMIN_CODES = frozenset({17, 18, 25, 200, 207, 215, 225, 306, 314, 316, 329, 353, 513}) | ACL_CODES
+REPLIES = (324, 325)  # to the topic of replies, which all accounts may use as a client that asks needs none for it
+REPLY_TOPIC_END = "_REPLY_TOPIC"
 
 # The fields that name the topic of a send, and those that name the topic and the group of other requests.
-_SENT_TO = {10: "topic", 310: "b", 320: "b", 370: "topic"}
+_SENT_TO = {10: "topic", 310: "b", 320: "b", 324: "topic", 325: "b", 370: "topic"}
 _READS = {
     11: ("topic", "consumerGroup"),
     12: ("topic", ""),
@@ -47,7 +50,7 @@ def needs_of(command: Command, read_heartbeat: ReadHeartbeat) -> Needs:
     needs: Needs = {}
     if code in _SENT_TO:
         topic = fields.get(_SENT_TO[code])
-        if topic is not None:
+        if topic is not None and not (code in REPLIES and topic.endswith(REPLY_TOPIC_END)):
             needs[topic] = Permission.SUB if topic.startswith(RETRY_PREFIX) else Permission.PUB
     elif code in _READS:
         topic, group = map(fields.get, _READS[code])

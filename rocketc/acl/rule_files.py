@@ -177,7 +177,7 @@ def read_file(path: str) -> RuleFile:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f", line {mark.line + 1}"
         raise ValueError(f"{path}{place}: this is not YAML") from None
-    except (ValueError, RecursionError, OverflowError):
+    except Exception:  # pyyaml also raises KeyError, IndexError, AttributeError and others
         raise ValueError(f"{path}: a value is not possible in YAML, or is nested too deep") from None
     try:
         return _rule_file(path, data)

@@ -298,7 +298,8 @@ class BrokerController:
             self.name_servers.all_changed()
 
     def _set_fast(self, topic: TopicConfig) -> None:
-        self.path.set_topic(topic.topic_name, self._fast_queues(topic))
+        name = topic.topic_name
+        self.path.set_topic(name, 0 if self.topics.is_hidden(name) else self._fast_queues(topic))
 
     def _notify(self, connection: Any, group: str) -> None:
         self._send_to_client(connection, NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, b"")

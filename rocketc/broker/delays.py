@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 from typing import Any, Protocol
 
 from rocketc._layout import PROPERTY_DELAY, SCHEDULE_TOPIC
 from rocketc.broker import names
 from rocketc.broker._deliveries import DELIVERIES_MAX, Delivered, Deliveries
-from rocketc.errors import BadRequestError
+from rocketc.errors import BadRequestError, CorruptRecordError
 from rocketc.status import GetStatus, PutStatus
 from rocketc.store._raw_records import RawGetResult
 from rocketc.tables.config_manager import Clock
@@ -100,6 +101,7 @@ class DelayService:
         self._next: dict[int, int] = {}  # queue offset by level, of the levels that have had messages
         self._idle: dict[int, asyncio.Future[None]] = {}  # of empty levels
         self._due: dict[int, int] = {}  # ms, of the next message by level, as far as it was read
+        self._persisting = threading.Lock()
         self._refused: set[int] = set()  # levels whose last put was refused
         for level in range(1, self.levels + 1):
             self._load(level)
@@ -160,7 +162,13 @@ class DelayService:
         due = self._due.pop(level, -1)
         if now < due <= now + self._delays[level - 1]:
             return self._until(level, due, now)
-        found = await self._read(level, offset)
+        try:
+            found = await self._read(level, offset)
+        except CorruptRecordError as error:  # RocketMQ skips what it can't read
+            self._deliver.skipped += 1
+            self._next[level] = offset + 1
+            _log.warning("delay level %d: message %d is damaged, it is skipped: %s", level, offset, error)
+            return 0.0
         with found:
             if found.status is not GetStatus.FOUND:
                 return self._without_messages(level, offset, found)
@@ -233,6 +241,10 @@ class DelayService:
         The delivered messages are flushed first: after a power cut, none is missing. Raises StoreIOError,
         StoreFullError and the errors of a flush.
         """
+        with self._persisting:  # an earlier write, on another thread, must not come after this one
+            return self._persist()
+
+    def _persist(self) -> bool:
         found = dict(self._next)
         known = dict(self._offsets.items())
         changed = {level: offset for level, offset in found.items() if known.get(level) != offset}

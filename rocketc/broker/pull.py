@@ -74,7 +74,7 @@ class PullProcessor:
         self._loop = asyncio.get_running_loop()
         sweep = SWEEP_SECONDS if config.long_polling_enable else config.short_polling_time_mills / 1000
         self.held = HeldPulls(self._answer_again, store.max_offset, self._loop, sweep)
-        self.path = PullPath(sends, store, offsets, (topics.table, groups.table, consumers), self._check_for_path)
+        self.path = PullPath(sends, store, offsets, (topics, groups.table, consumers), self._check_for_path)
 
     @property
     def pulled(self) -> int:

@@ -17,6 +17,7 @@ from rocketc._layout import (
     FLAG_NEED_UNWRAP,
     FLAG_TRANSACTION_MASK,
     PROPERTY_DELAY,
+    PROPERTY_INNER_BASE,
     PROPERTY_INNER_NUM,
     PROPERTY_UNIQUE_KEY,
     PROPERTY_WAIT,
@@ -53,6 +54,7 @@ SPECIAL = (
     names.CLUSTER,
     *names.TIMER,
     PROPERTY_DELAY,
+    PROPERTY_INNER_BASE,
     PROPERTY_INNER_NUM,
 )
 
@@ -222,7 +224,7 @@ class SendProcessor:
             topic = self._topics.create_in_send(
                 name, sent["defaultTopic"], sent["defaultTopicQueueNums"], sent.get("unitMode", False)
             )
-        if topic is None and name.startswith(RETRY_PREFIX):
+        if topic is None and name.startswith(RETRY_PREFIX) and not self._topics.is_hidden(name):
             topic = self._topics.create_if_missing(name, 1, READ_WRITE)
         if topic is None:
             return Answer(Code.TOPIC_NOT_EXIST, remark=f"topic[{name}] not exist, apply first please!")
@@ -239,6 +241,7 @@ class SendProcessor:
         """
         properties = decode_properties(text)
         properties.pop(names.POP_CHECK_POINT, None)
+        properties.pop(PROPERTY_INNER_BASE, None)  # the store sets it, for the queue that the message gets
         if needs_key and not properties.get(PROPERTY_UNIQUE_KEY):
             properties[PROPERTY_UNIQUE_KEY] = self._keys.make()
         properties |= self._told

@@ -23,11 +23,12 @@ from rocketc.broker.flush_waits import FlushWaits
 from rocketc.broker.retries import Retries
 from rocketc.broker.send import encode_properties
 from rocketc.broker.topics import TopicManager
+from rocketc.config_fields import INT32_MOST
 from rocketc.errors import RocketcError
 from rocketc.read._message import Message
 from rocketc.remoting.addresses import split_address
 from rocketc.remoting.codes import Code
-from rocketc.remoting.server import Answer, Call
+from rocketc.remoting.server import Answer, Call, failed
 from rocketc.status import PutStatus
 from rocketc.tables.groups import SubscriptionGroupConfig
 from rocketc.tables.topics import PERM_WRITE, TopicConfig
@@ -108,7 +109,10 @@ class SendBackProcessor:
     def _answer_cold(
         self, call: Call, group: SubscriptionGroupConfig, topic: TopicConfig, message: Message | None
     ) -> None:
-        answer = self._send_back(call, group, topic, message)
+        try:
+            answer = self._send_back(call, group, topic, message)
+        except Exception as error:
+            answer = failed(call.connection, call.command, error)
         if answer is not None:
             call.later(answer)
 
@@ -156,7 +160,7 @@ class SendBackProcessor:
                 message.sys_flag,
                 message.born_timestamp,
                 peer_host(split_address(message.born_host)),
-                message.reconsume_times + 1,
+                min(message.reconsume_times + 1, INT32_MOST),
                 False,
             )
         except (RocketcError, OSError) as error:

@@ -84,7 +84,8 @@ class TopicManager:
         self._writer = writer
         self._config = config
         self._changed: Callable[[TopicConfig], object] = lambda topic: None
-        self._hidden: set[str] = set()
+        self._hidden: dict[str, int] = {}  # how many deletions wait, by topic
+        self._hides = 0  # calls of hide() and unhide()
         first = self._from_the_start()
         own = (DEFAULT_TOPIC, config.msg_trace_topic_name, names.CHECK_MAX_TIME_TOPIC, names.CHECKPOINT_TOPIC)
         self.system = frozenset([*(topic.topic_name for topic in first), *own])
@@ -187,12 +188,22 @@ class TopicManager:
     def hide(self, topics: Iterable[str]) -> None:
         """Behave as if the topics did not exist, while the store deletes them; unhide() ends it."""
         for name in topics:
-            self._hidden.add(name)
+            self._hidden[name] = self._hidden.get(name, 0) + 1
             self._unwritten.pop(name, None)
+        self._hides += 1
 
     def unhide(self, topics: Iterable[str]) -> None:
         """End hide()."""
-        self._hidden.difference_update(topics)
+        for name in topics:
+            self._hidden[name] -= 1
+            if self._hidden[name] == 0:
+                del self._hidden[name]
+        self._hides += 1
+
+    @property
+    def generation(self) -> int:
+        """A number that is greater after each change of the table, and after each hide() and unhide()."""
+        return self.table.generation + self._hides
 
     def save(self, done: Callable[[], object]) -> None:
         """Call `done` when all topics are on the disk."""

@@ -9,7 +9,7 @@ import click
 
 from rocketc.cli.admin_options import PERMISSIONS, admin_command, draw_table, show_perm
 from rocketc.cli.admin_views import Asks
-from rocketc.cli.arguments import JAVA_INT_MAX, Number
+from rocketc.cli.arguments import Number
 from rocketc.cli.exit_codes import DONE, NOT_FOUND
 from rocketc.cli.output import Out, can_ask, confirm, note, print_result
 from rocketc.cli.times import When
@@ -119,7 +119,7 @@ def _offset_rows(old: dict[MessageQueue, int], new: dict[MessageQueue, int]) -> 
     name="create-topic",
 )
 @click.argument("topic")
-@click.option("--queues", type=Number(1, JAVA_INT_MAX), default=8, metavar="N", help="On each broker. Default: 8.")
+@click.option("--queues", type=Number(1, 1 << 16), default=8, metavar="N", help="On each broker. Default: 8.")
 @click.option("--perm", type=_PERM, default="rw", help="Whether it may be read and written. Default: rw.")
 @click.option("--order", is_flag=True, help="Its messages are ordered.")
 @click.option(

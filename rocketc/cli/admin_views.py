@@ -73,7 +73,7 @@ def _broker_json(one: BrokerState) -> dict[str, Any]:
         "putToday": one.today("Put"),
         "getToday": one.today("Get"),
         "diskRatio": one.disk_ratio,
-        "bootTimestamp": int(one.runtime.get("bootTimestamp", "0")) or None,
+        "bootTimestamp": one.started_at,
     }
 
 

@@ -21,7 +21,7 @@ _LOCAL = "127.0.0.1"
 
 @command("rocketc namesrv --port 9876", "rocketc namesrv -c namesrv.conf --host 0.0.0.0")
 @click.option("-c", "--conf", type=click.Path(), metavar="FILE", help="RocketMQ's namesrv.conf.")
-@click.option("--host", metavar="HOST", help="Listen here. Default: bindAddress of FILE; without it 127.0.0.1.")
+@click.option("--host", metavar="HOST", help="Listen here. Default: bindAddress of FILE; without FILE 127.0.0.1.")
 @click.option("--port", type=Number(0, 65535), metavar="PORT", help="Default: listenPort of FILE, or 9876. 0: any.")
 def namesrv(conf: str | None, host: str | None, port: int | None) -> int:
     """Run a name server: RocketMQ's brokers register with it, and clients ask it for routes.

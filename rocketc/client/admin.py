@@ -272,7 +272,7 @@ class Admin:
             code, values = CODES["SEARCH_OFFSET_BY_TIMESTAMP"], {**values, "timestamp": timestamp}
         answer = await self._connections.call(address, code, values)
         offset = answer.fields.get("offset", "")
-        if not offset.lstrip("-").isdecimal():
+        if not offset.removeprefix("-").isdecimal():
             raise AnswerError(address, f"the answer has the offset {offset[:40]!r}")
         return int(offset)
 

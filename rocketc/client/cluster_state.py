@@ -5,6 +5,7 @@ Source: RocketMQ KVTable, TopicStatsTable, ConsumeStats, ConsumerConnection, Pro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -53,6 +54,11 @@ class BrokerState:
         """
         now, morning = (_whole(self.runtime.get(f"msg{name}TotalToday{when}", "")) for when in ("Now", "Morning"))
         return None if now is None or morning is None else now - morning
+
+    @property
+    def started_at(self) -> int | None:
+        """When the broker started, ms since the epoch."""
+        return _whole(self.runtime.get("bootTimestamp", ""))
 
     @property
     def disk_ratio(self) -> float | None:
@@ -268,6 +274,7 @@ def _whole(text: str) -> int | None:
 
 def _real(text: str) -> float | None:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         return None
+    return value if math.isfinite(value) else None

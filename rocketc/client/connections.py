@@ -106,7 +106,7 @@ def _refusal(code: int, answer: Command) -> str:
         name = f"{answer.code} ({Code(answer.code).name})"
     except ValueError:
         name = str(answer.code)
-    remark = (answer.remark or "without a remark").strip().splitlines()[0]
+    remark = ((answer.remark or "").strip() or "without a remark").splitlines()[0]
     return f"{_name(code)} was answered with {name}: {remark}"
 
 

@@ -154,5 +154,5 @@ def decode_cluster(fields: Fields) -> ClusterInfo:
 
 
 def _broker(fields: Fields) -> BrokerData:
-    addresses = {int(id): address for id, address in fields.texts("brokerAddrs").items()}
+    addresses = {int(str(id)): address for id, address in fields.texts("brokerAddrs").items()}
     return BrokerData(fields.text("brokerName"), fields.text("cluster", ""), dict(sorted(addresses.items())))

@@ -58,5 +58,5 @@ class DiskWork:
 
     async def close(self) -> None:
         """Wait until all work is done."""
-        while self._running is not None:
+        while self._running is not None and not self._running.done():
             await asyncio.wait({self._running})

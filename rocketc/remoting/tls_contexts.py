@@ -128,7 +128,11 @@ class TlsContexts:
         if self.server is None:
             if self._making is None:
                 self._making = asyncio.ensure_future(self._make())
-            self.server = await asyncio.shield(self._making)
+            try:
+                self.server = await asyncio.shield(self._making)
+            except (ValueError, OSError) as error:
+                self._making = None  # the next connection tries again
+                raise ValueError(str(error)) from None
         return self.server
 
     async def _make(self) -> ssl.SSLContext:

@@ -84,7 +84,8 @@ class TlsSettings:
     @property
     def is_mutual(self) -> bool:
         """Whether only clients with a certificate that this server trusts get through."""
-        return self.mode is TlsMode.ENFORCING and self.client_auth is ClientAuth.REQUIRE and self.server.is_checked
+        is_checked = self.server.is_checked and not self.is_test
+        return self.mode is TlsMode.ENFORCING and self.client_auth is ClientAuth.REQUIRE and is_checked
 
 
 def tls_settings(mode: str = "permissive", enable: str | None = None, config_file: str = DEFAULT_FILE) -> TlsSettings:
@@ -122,7 +123,7 @@ def _of(mode: str, enable: str | None, found: Mapping[str, str]) -> TlsSettings:
     else:
         is_test = _truth("tls.test.mode.enable", test)
     auth = _word(ClientAuth, "tls.server.need.client.auth", found.get("tls.server.need.client.auth", "none"))
-    if not is_test and auth is ClientAuth.REQUIRE and not server.is_checked:
+    if auth is ClientAuth.REQUIRE and not server.is_checked and (test is None or not is_test):
         raise ValueError(
             "tls.server.need.client.auth=require without tls.server.authClient=true would accept each certificate; "
             "set both, and tls.server.trustCertPath"

@@ -269,7 +269,7 @@ def _bucket(name: str | int, buckets: int) -> int:
     code = name if isinstance(name, int) else 0
     if isinstance(name, str):
         for (unit,) in struct.iter_unpack(">H", name.encode("utf-16-be", "surrogatepass")):
-            code = 31 * code + unit
+            code = (31 * code + unit) & 0xFFFFFFFF
     code &= 0xFFFFFFFF
     return (code ^ code >> 16) & (buckets - 1)
 

@@ -16,7 +16,6 @@ cdef class Deliveries:
         bytes _real_queue
         bytes _discarded        # a topic
         PreparedRecord* _records
-    cdef readonly:
-        int64_t delivered       # messages
-        int64_t skipped
+    cdef readonly int64_t delivered     # messages
+    cdef public int64_t skipped
     cdef bint _prepare(self, PreparedRecord* r, RawGetResult found, int row) except -1

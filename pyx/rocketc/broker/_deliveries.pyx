@@ -8,13 +8,13 @@ Source: RocketMQ ScheduleMessageService.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp
+from libc.string cimport memcmp, strlen
 
 from rocketc._status cimport check
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
 from rocketc.c.layout cimport (
-    RC_MSG_BORN_HOST_AT, RC_MSG_BORN_TIMESTAMP_AT, RC_MSG_RECONSUME_TIMES_PAST, RC_MSG_STORE_HOST_PAST,
-    RC_PROP_CRC_BYTES,
+    RC_FLAG_INNER_BATCH, RC_MSG_BORN_HOST_AT, RC_MSG_BORN_TIMESTAMP_AT, RC_MSG_RECONSUME_TIMES_PAST, RC_MSG_STORE_HOST_PAST,
+    RC_PROP_CRC_BYTES, RC_PROPERTY_INNER_BASE,
 )
 from rocketc.c.properties cimport rc_find_property
 from rocketc.c.status cimport (
@@ -198,6 +198,10 @@ cdef class Deliveries:
         r.args.props_len = stored.props_len
         if may_have_property_crc(&stored) and has_property_crc(&stored):
             r.args.props_len -= RC_PROP_CRC_BYTES   # the log adds its own
+        if stored.sys_flag & RC_FLAG_INNER_BATCH:
+            n = rc_find_property(stored.props, r.args.props_len, RC_PROPERTY_INNER_BASE, &at)
+            if n > 0 and at + n + 1 >= r.args.props_len:    # the store appended it; the queue adds its own
+                r.args.props_len = at - <int>strlen(RC_PROPERTY_INNER_BASE) - 1
         r.args.born_timestamp = rc_get_i64(raw + RC_MSG_BORN_TIMESTAMP_AT)
         r.args.born_host = raw + RC_MSG_BORN_HOST_AT
         r.args.store_host = stored.tail + RC_MSG_STORE_HOST_PAST

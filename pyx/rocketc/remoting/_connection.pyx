@@ -103,6 +103,7 @@ cdef class ConnectionCore:
     def use_transport(self, transport):
         """Send by another transport from now on, which sends by the one of connection_made(): the peer speaks TLS."""
         self._transport = transport
+        self._descriptor = -1       # what waits there is encrypted, so its size says nothing here
 
     def data_received(self, data):
         cdef Frame frame
@@ -111,7 +112,7 @@ cdef class ConnectionCore:
         self.last_active = self._loop.time()
         cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(chunk)
         cdef size_t size = <size_t>PyBytes_GET_SIZE(chunk)
-        if size >= LARGE_READ or self._backlog is not None:
+        if size >= LARGE_READ or self._backlog is not None or self.waited > 0.0:
             self._look_back(size)
         if size > 0 and not self._decoder.is_corrupt and not self._decoder.lend(at, size):
             self._decoder.feed(at, size)
@@ -172,7 +173,7 @@ cdef class ConnectionCore:
             since = self._backlog.since(self._received)
             if since >= 0.0:
                 self.waited = self.last_active - since
-            elif waiting == 0:
+            if waiting == 0:        # what arrives later has not waited
                 self._backlog = None
                 return 0
         self._backlog.note(self._received + waiting, self.last_active)

@@ -357,7 +357,9 @@ cdef class RawGetResult:
             raise ClosedError("these records were released")
         with nogil:
             for i in range(self.raw.count):
+                raw_enter(&self.raw, self.raw.rows[i].file)     # a later read reports a file that was cut
                 rc_touch(self.raw.rows[i].at, <size_t>self.raw.rows[i].size)
+            raw_rest(&self.raw)
 
     def release(self):
         """Release the files. A second call does nothing. Raises BufferError while a memoryview of them is in use.

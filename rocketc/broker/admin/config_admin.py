@@ -127,7 +127,7 @@ class ConfigAdmin:
         for key, text in asked.items():
             fields = [*changed_broker_fields({key: text}), *changed_store_fields({key: text})]
             may = CHANGEABLE | CHANGEABLE_OF_STORE
-            is_new = key in known and shown(known[key]) != text.strip()
+            is_new = key not in known or shown(known[key]) != text.strip()
             if is_new and not may.issuperset(fields) and any(field in changed for field in fields):
                 fixed.append(key)
         return sorted(fixed)

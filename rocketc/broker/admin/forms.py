@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rocketc.broker.bodies import LONGS, number_of, object_of, parse_body, text_of
+from rocketc.broker.bodies import BODY_MOST, LONGS, number_of, object_of, parse_body, text_of
 from rocketc.broker.locks import MessageQueue
 from rocketc.broker.subscriptions import Subscription
+from rocketc.errors import BadRequestError
 from rocketc.tables.config_manager import ConfigManager
 from rocketc.tables.fastjson import to_bytes
 from rocketc.tables.topics import TopicConfig
@@ -59,6 +60,8 @@ def queue_numbers(body: bytes, member: str) -> dict[MessageQueue, int]:
     >>> queue_numbers(b'{"messageQueueTable":{{"brokerName":"b","queueId":0,"topic":"t"}:7}}', "messageQueueTable")
     {MessageQueue(topic='t', broker_name='b', queue_id=0): 7}
     """
+    if len(body) > BODY_MOST:
+        raise BadRequestError(f"the body has {len(body)} bytes; {BODY_MOST} at most")
     text = body.decode("utf-8", "replace")
     quoted = _QUEUE_NAME.sub(lambda found: f"{found[1]}{json.dumps(found[2])}:", text)
     table = object_of(object_of(parse_body(quoted.encode()), "the body").get(member) or {}, f"the member {member}")

@@ -13,7 +13,7 @@ from rocketc.broker.admin.client_relay import UNSET, V3_0_7
 from rocketc.broker.admin.store_work import StoreWork
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.consumers import ConsumerManager
-from rocketc.broker.groups import GroupManager
+from rocketc.broker.groups import GroupManager, is_group_name
 from rocketc.broker.locks import MessageQueue
 from rocketc.broker.offsets import ConsumerOffsetManager
 from rocketc.broker.table_writer import TableWriter
@@ -170,6 +170,9 @@ class OffsetAdmin:
         """Give a group the offsets of another one, in one topic or all."""
         values = call.values
         source, target, topic = values["srcGroup"], values["destGroup"], values.get("topic")
+        if not is_group_name(target):
+            call.later(Answer(Code.INVALID_PARAMETER, remark=f"{target[:40]!r} is not a name of a consumer group"))
+            return
         online = None if values.get("offline", False) else self._consumers.group(source)
         for name in [topic] if topic else self._offsets.topics_of(source):
             is_left = online is not None and online.subscriptions and name not in online.subscriptions

@@ -36,6 +36,9 @@ class CleanedStore(Protocol):
     def clean(self) -> object: ...
 
 
+QUEUES_MOST = 1 << 16  # of one topic: requests about a topic look at all of them
+
+
 class TopicAdmin:
     """Answers requests about topics.
 
@@ -163,6 +166,8 @@ class TopicAdmin:
             return refused
         if fields["topic_filter_type"] not in _FILTER_TYPES:
             return Answer(Code.SYSTEM_ERROR, remark=f"topicFilterType = [{fields['topic_filter_type']}] value invalid")
+        if max(fields["read_queue_nums"], fields["write_queue_nums"]) > QUEUES_MOST:
+            return Answer(Code.INVALID_PARAMETER, remark=f"{name}: at most {QUEUES_MOST} queues")
         before = self._topics.get(name)
         try:
             attributes = changed_attributes(before.attributes if before else {}, changes, is_new=before is None)

@@ -67,6 +67,8 @@ def test_files_are_read_as_rocketmq_reads_them(home, one):
         ("globalWhiteRemoteAddresses: 10.0.0.1\n", "is not a list"),
         ("globalWhiteRemoteAddresses: [1]\n", "not a text"),
         ("accounts: 2020-99-99\n", "not possible in YAML"),
+        ("accounts: !!bool x\n", "not possible in YAML"),
+        ("accounts: !!int ''\n", "not possible in YAML"),
         ("[" * 1200, "not YAML|nested too deep"),
         ("!!python/object/apply:os.system ['s3cret-value']\n", "not YAML"),
     ],

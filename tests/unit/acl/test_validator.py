@@ -192,7 +192,20 @@ def test_no_white_list_is_enough_for_the_accounts(check, code):
     assert check(Command(17), ("10.10.103.7", 1)) is None
 
 
-@pytest.mark.parametrize("code", [14, 29, 30, 31, 33, 37, 41, 324, 325])
+@pytest.mark.parametrize(("code", "name"), [(324, "topic"), (325, "b")])
+def test_a_reply_goes_to_the_topic_of_replies_or_needs_a_permission(check, code, name):
+    assert check(signed(code, {name: "DefaultCluster_REPLY_TOPIC"})) is None
+    assert check(signed(code, {name: "topicA"})) == "No default permission for topic:topicA"
+    assert check(signed(310, {"b": "DefaultCluster_REPLY_TOPIC"})).startswith("No default permission")
+
+
+@pytest.mark.parametrize("code", [306, 314, 316, 329, 353])
+def test_what_changes_others_needs_an_administrator(check, code):
+    assert check(signed(code, {})) is not None
+    assert check(signed(code, {}, **OTHER)) is None
+
+
+@pytest.mark.parametrize("code", [14, 29, 30, 31, 33, 37, 41])
 def test_other_codes_need_only_a_signature(check, code):
     """As in RocketMQ; docs/security.md says so."""
     assert check(signed(code, {"topic": "topicA", "consumerGroup": "groupA"})) is None

@@ -14,11 +14,13 @@ import rocketc
 from rocketc.broker import delays, names
 from rocketc.broker._deliveries import Delivered, Deliveries
 from rocketc.broker.config import BrokerConfig, read_broker_conf
+from rocketc.broker.delays import DelayService
 from rocketc.derived._dispatcher import delays_of
 from rocketc.errors import BadRequestError
 from rocketc.remoting.codes import Code
 from rocketc.status import PutStatus
 from rocketc.tables.config_manager import now_ms
+from rocketc.tables.offsets import DelayOffsets
 from rocketc.tables.table_file import read_table
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
@@ -587,3 +589,62 @@ def test_broker_conf(tmp_path):
     path.write_text("messageDelayLevel=1s soon\n")
     with pytest.raises(ValueError, match=r"broker\.conf: message_delay_level: 'soon' is not a time"):
         read_broker_conf(path)
+
+
+def test_a_damaged_message_is_skipped(tmp_path, caplog):
+    """The others of its level do not wait for it."""
+
+    async def main():
+        async with scene(tmp_path, store={"message_delay_level": "1s 2s"}) as stage:
+            client = stage.client()
+            await client.send(queueId=9999)  # creates the topic
+            offsets = []
+            for body in (b"0", b"1", b"2"):
+                answer = await client.send(properties="UNIQ_KEY\1K1\2DELAY\0011\2", body=body)
+                offsets.append(int(answer.fields["msgId"][16:], 16))
+            await stage.settle()
+            with open(min((tmp_path / "commitlog").iterdir()), "r+b") as file:
+                file.seek(offsets[1] + 4)
+                file.write(bytes(4))  # the magic number
+            await asyncio.sleep(60)
+            await stage.settle()
+            assert stage.broker.delays.next_offset(1) == 3
+            assert [one.body for one in rocketc.scan(tmp_path, topics="orders", errors="skip")] == [b"0", b"2"]
+
+    virtual.run(main())
+    assert "delay level 1: message 1 is damaged, it is skipped" in caplog.text
+
+
+def test_offsets_never_go_back_at_the_end(tmp_path):
+    """A write that is under way on another thread ends before the last one begins."""
+    entered, go = threading.Event(), threading.Event()
+
+    class Slow:
+        background = False
+
+        def flush(self):
+            if not entered.is_set():
+                entered.set()
+                assert go.wait(10)
+
+        def max_offset(self, topic, queue_id, *, committed=True):
+            return 0
+
+        def min_offset(self, topic, queue_id):
+            return 0
+
+    async def main():
+        service = DelayService(Slow(), [1000], DelayOffsets(tmp_path), None, lambda: 0)
+        service._next[1] = 10
+        first = threading.Thread(target=service.persist)
+        first.start()
+        assert entered.wait(10)
+        service._next[1] = 50
+        last = threading.Thread(target=service.persist)
+        last.start()
+        go.set()
+        first.join(10)
+        last.join(10)
+        assert dict(DelayOffsets(tmp_path).items()) == {1: 50}
+
+    asyncio.run(main())

@@ -165,3 +165,15 @@ def test_a_change_in_the_name_servers_needs_all_of_them():
                 await admin.set_broker_writable("broker-a", False)
 
     virtual.run(main())
+
+
+@pytest.mark.parametrize("offset", ["--5", "x", ""])
+def test_an_offset_that_is_not_a_number(offset):
+    others = {30: lambda request: Answer(fields={"offset": offset})}
+    with pytest.raises(AnswerError, match="the answer has the offset"):
+        ask(lambda admin: admin.offsets_at(TOPIC, LATEST), others)
+
+
+def test_a_remark_of_blanks():
+    with pytest.raises(AnswerError, match=r"was answered with 1 \(SYSTEM_ERROR\): without a remark"):
+        ask(lambda admin: admin.topics(), {206: lambda request: Answer(1, remark=" ")})

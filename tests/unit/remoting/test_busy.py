@@ -143,6 +143,11 @@ def test_a_loop_that_is_late(new_loop, seconds, is_busy, oneway):
             expected = 1 if oneway else count + 1
             while sum(reader.codes.values()) < expected:
                 await asyncio.sleep(0.01)
+            await asyncio.sleep(0.3)  # nothing waits meanwhile
+            before = reader.codes[Code.SUCCESS]
+            transport.write(Command(30, {"topic": "orders", "queueId": "0"}, opaque=1).encode())
+            while reader.codes[Code.SUCCESS] == before:
+                await asyncio.sleep(0.01)
             transport.close()
             return slow.done, server.overdue, reader.codes
 
@@ -151,7 +156,7 @@ def test_a_loop_that_is_late(new_loop, seconds, is_busy, oneway):
         done, overdue, codes = loop.run_until_complete(asyncio.wait_for(main(), 20))
     finally:
         loop.close()
-    assert done + overdue == count + 1
+    assert done + overdue == count + 2
     assert (overdue > 0) == is_busy
     if not oneway:
         assert codes == Counter({Code.SUCCESS: done, Code.SYSTEM_BUSY: overdue}) - Counter()

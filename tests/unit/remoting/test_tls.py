@@ -547,6 +547,10 @@ def test_settings(tmp_path, certificates):
     mutual = settings_of(tmp_path, certificates.mutual(), "enforcing")
     assert mutual.is_mutual and not mutual.is_test and mutual.client_auth is ClientAuth.REQUIRE
     assert not settings_of(tmp_path, certificates.mutual()).is_mutual
+    in_test_mode = certificates.mutual() + "\ntls.test.mode.enable=true\n"
+    assert not settings_of(tmp_path, in_test_mode, "enforcing").is_mutual  # no certificate is checked
+    with pytest.raises(ValueError, match="would accept each certificate"):
+        settings_of(tmp_path, "tls.server.need.client.auth=require\n")
     assert settings_of(tmp_path, certificates.properties(test_mode_enable="true")).is_test
     with pytest.raises(ValueError, match="use one of disabled, permissive, enforcing"):
         tls_settings("enforced")

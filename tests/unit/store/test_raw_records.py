@@ -1,5 +1,6 @@
 """_raw_records: get_raw() from Python and from C, over logs and queues that the oracle wrote."""
 
+import contextlib
 import gc
 import os
 import random
@@ -10,7 +11,7 @@ from support import extension, oracle
 from support.oracle_stores import FILE, bodies, lay_down, reader
 
 import rocketc
-from rocketc import ClosedError, CorruptUnitError, GetStatus, StoreIOError
+from rocketc import ClosedError, CorruptUnitError, GetStatus, StoreFailedError, StoreIOError
 from rocketc.store._results import TagFilter
 
 
@@ -347,3 +348,16 @@ def test_from_c_without_the_gil(native, read, tmp_path):
     with pytest.raises(CorruptUnitError):
         puller.pull(b"orders", 1, 1)
     assert puller.rows() == []
+
+
+def test_touch_of_a_file_that_was_cut_does_not_end_the_process(tmp_path):
+    """Pages that the disk cannot read are met first by touch()."""
+    with contextlib.suppress(StoreFailedError), rocketc.open(tmp_path, mapped_file_size_commit_log=1 << 20) as store:
+        for _ in range(8):
+            store.put("orders", bytes(50_000))
+        store.wait_dispatched()
+        with store.get_raw("orders", 0, 0, 8) as found:
+            os.truncate(min((tmp_path / "commitlog").iterdir()), 4096)
+            found.touch()
+        with pytest.raises(StoreIOError):
+            store.get_raw("orders", 0, 5, 1)

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import time
 import tracemalloc
 
 import pytest
@@ -419,3 +420,10 @@ def test_a_java_map_grows(count):
     ordered = list(in_java_order(dict.fromkeys(names), 2048))
     assert sorted(ordered) == sorted(names)
     assert ordered == list(in_java_order(dict.fromkeys(names), 8192 if count >= 3072 else 4096)) or count < 1536
+
+
+def test_the_order_of_a_very_long_name_takes_little_time():
+    """A client may choose it: the time must not grow with the square of its length."""
+    began = time.perf_counter()
+    assert list(in_java_order({"x" * 1_000_000: 1, "a": 2}, 1024)) in (["a", "x" * 1_000_000], ["x" * 1_000_000, "a"])
+    assert time.perf_counter() - began < 5

@@ -72,6 +72,7 @@ REFUSED = [
     ("brokerName=other", 16, "Can not update brokerName: only a restart does."),
     ("listenPort=1\nflushDiskType=SYNC_FLUSH", 1, "string2Properties error: listenPort is 1; the VIP port is two less"),
     ("flushDiskType=SYNC_FLUSH\nbrokerId=1", 16, "Can not update brokerId, flushDiskType: only a restart does."),
+    ("tls.server.mode=disabled", 16, "Can not update tls.server.mode: only a restart does."),
     ("storePathRootDir=/x", 16, "Can not update storePathRootDir: only a restart does."),
     ("configBlackList=x", 16, "Can not update config in black list."),
     ("brokerConfigPath=x", 16, "Can not update config in black list."),

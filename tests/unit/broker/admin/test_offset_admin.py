@@ -168,3 +168,13 @@ def test_all_offsets(memory_path):
         assert lax((await client.call(45)).body)["offsetTable"] == {"3": 51}
 
     play(memory_path, main)
+
+
+def test_a_clone_for_a_group_that_cannot_exist(memory_path):
+    async def main(stage, client):
+        await used(stage, client)
+        for name in ("", "a b", "x" * 600_000):
+            answer = await client.call(314, srcGroup="audit", destGroup=name, offline=True)
+            assert answer.code == Code.INVALID_PARAMETER and len(answer.remark) < 100
+
+    play(memory_path, main)

@@ -278,3 +278,32 @@ def test_queues_without_a_topic_are_cleaned(memory_path):
         assert ("orders", 0) not in stage.store.queues()
 
     play(memory_path, main)
+
+
+def test_the_number_of_queues_has_a_limit(memory_path):
+    """Requests about a topic look at all of its queues."""
+
+    async def main(stage, client):
+        for number, code in ((65_536, 0), (65_537, Code.INVALID_PARAMETER), ((1 << 31) - 1, Code.INVALID_PARAMETER)):
+            fields = {"topic": f"t{number}", "readQueueNums": number, "writeQueueNums": 1, "perm": 6}
+            assert (await client.call(17, **fields, topicFilterType="SINGLE_TAG")).code == code
+
+    play(memory_path, main)
+
+
+def test_a_topic_that_is_deleted_twice_stays_hidden(memory_path):
+    async def main(stage, client):
+        await create(client)
+        topics, path = stage.broker.topics, stage.broker.pulls.path
+        before = path.generation()
+        topics.hide(["orders"])
+        topics.hide(["orders"])
+        topics.unhide(["orders"])
+        assert topics.is_hidden("orders") and topics.get("orders") is None and path.generation() > before
+        for permission in (4, 6):  # they set the topics of the compiled path again
+            assert (await client.call(25, f"brokerPermission={permission}".encode())).code == 0
+        assert (await client.send()).code == Code.TOPIC_NOT_EXIST
+        topics.unhide(["orders"])
+        assert not topics.is_hidden("orders") and (await client.send()).code == 0
+
+    play(memory_path, main)
