@@ -13,8 +13,8 @@ from libc.string cimport memcmp, strlen
 from rocketc._status cimport check
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
 from rocketc.c.layout cimport (
-    RC_FLAG_INNER_BATCH, RC_MSG_BORN_HOST_AT, RC_MSG_BORN_TIMESTAMP_AT, RC_MSG_RECONSUME_TIMES_PAST, RC_MSG_STORE_HOST_PAST,
-    RC_PROP_CRC_BYTES, RC_PROPERTY_INNER_BASE,
+    RC_FLAG_INNER_BATCH, RC_MSG_BORN_HOST_AT, RC_MSG_BORN_TIMESTAMP_AT, RC_MSG_RECONSUME_TIMES_PAST,
+    RC_MSG_STORE_HOST_PAST, RC_PROP_CRC_BYTES, RC_PROPERTY_INNER_BASE,
 )
 from rocketc.c.properties cimport rc_find_property
 from rocketc.c.status cimport (
