@@ -20,7 +20,7 @@ HEART_BEAT = 34
 ACL_CODES = frozenset({50, 51, 52, 53, 54})  # they read and change accounts, so no white list is enough for them
 # 18 and 225 are lists of 17 and 200. 306, 314, 316, 329 and 353 change what others have; RocketMQ forgets them.
 ADMIN_CODES = frozenset({17, 18, 25, 200, 207, 215, 225, 306, 314, 316, 329, 353, 513}) | ACL_CODES
-REPLIES = (324, 325)  # to the topic of replies, which all accounts may use as a client that asks needs none for it
+REPLIES = (324, 325)  # each account may send them to the topic of replies, and to no other without permission
 REPLY_TOPIC_END = "_REPLY_TOPIC"
 
 # The fields that name the topic of a send, and those that name the topic and the group of other requests.
