@@ -5,7 +5,6 @@ Cython's own conversion to an int32_t or an int64_t raises an OverflowError that
 """
 from operator import index
 
-from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from libc.stdint cimport INT64_MAX, int64_t
 
 from rocketc.c.service cimport rc_clock_ns
@@ -26,12 +25,13 @@ cpdef str shown(object value):
 cdef int64_t checked_int(str what, object value, int64_t least, int64_t most, type error=ValueError) except? -1:
     """Return an int argument. Raises TypeError, or `error` with the allowed range."""
     cdef int overflow = 0
-    cdef long long n
-    if not PyLong_CheckExact(value):
-        try:
-            value = index(value)
-        except TypeError:
-            raise TypeError(f"{what}: expected int, got {type(value).__name__}") from None
+    cdef int64_t n
+    if is_int_in(value, least, most, &n):
+        return n
+    try:
+        value = index(value)
+    except TypeError:
+        raise TypeError(f"{what}: expected int, got {type(value).__name__}") from None
     n = PyLong_AsLongLongAndOverflow(value, &overflow)
     if overflow != 0 or n < least or n > most:
         raise error(f"{what} is {shown(value)}; allowed are {least} to {most}")

@@ -14,7 +14,7 @@ Source: RocketMQ TraceDataEncoder; what the encoders of 4.9.7 and 5.3.3 wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
@@ -54,6 +54,19 @@ def decode_traces(body: bytes) -> list[dict[str, Any]]:
     """
     text = body.decode("utf-8", "backslashreplace")
     return [_decode(record.split(SEPARATOR)) for record in text.split(END) if record]
+
+
+def encode_trace(record: Mapping[str, Any]) -> bytes:
+    """Return one record of a trace message. A field that is missing or None is written as Java's null.
+
+    record  "type", and the fields by the names of decode_traces(); msgType and contextCode are numbers
+
+    >>> encode_trace({"type": "Recall", "timestamp": 1700000000123, "group": "shop", "topic": "orders"})
+    b'Recall\\x011700000000123\\x01null\\x01shop\\x01orders\\x01null\\x01null\\x02'
+    """
+    values = [record.get(name) for name in _FIELDS[record["type"]]]
+    texts = ["null" if one is None else str(one).lower() if isinstance(one, bool) else str(one) for one in values]
+    return (SEPARATOR.join([record["type"], *texts]) + END).encode("utf-8", "replace")
 
 
 def _decode(fields: list[str]) -> dict[str, Any]:

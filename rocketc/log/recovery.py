@@ -30,7 +30,7 @@ from rocketc.log.truncation import truncate_and_backup
 from rocketc.read._filter import Filter
 from rocketc.read._java_walk import JavaWalk
 from rocketc.read._walk import Walker
-from rocketc.read.scan import open_walker
+from rocketc.read.scan_run import open_walker
 from rocketc.tables._deleted_topics import DeletedTopicOffsets
 
 _log = logging.getLogger("rocketc.recovery")

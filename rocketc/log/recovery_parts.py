@@ -17,7 +17,7 @@ from rocketc.files.paths import LogFile
 from rocketc.log._recovery_pass import RecoveryPass
 from rocketc.read._filter import Filter
 from rocketc.read.parallel import in_order
-from rocketc.read.scan import open_walker
+from rocketc.read.scan_run import open_walker
 
 PART_BYTES = 32 << 20
 _FEWEST = 2  # parts of a file that is worth the threads

@@ -12,7 +12,6 @@ from rocketc.read._message import Message
 class LogPaths:
     def __new__(cls, log: MappedFileQueue) -> Self: ...
 
-@final
 class TagFilter:
     def __new__(cls, tags: str | Iterable[str], codes: Collection[int] = ()) -> Self: ...
 

@@ -25,7 +25,7 @@ from rocketc.files.paths import LogFile
 from rocketc.files.regular import open_regular
 from rocketc.log.recovery import SMALL_BYTES, first_timestamp
 from rocketc.read._filter import Filter
-from rocketc.read.scan import open_walker
+from rocketc.read.scan_run import open_walker
 
 _log = logging.getLogger("rocketc.recovery")
 

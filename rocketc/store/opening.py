@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 from collections import Counter
+from collections.abc import Set
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -80,7 +81,7 @@ def open(
     `async with rocketc.open(...)` works too: opening blocks the event loop, closing does not.
     Raises StoreLockedError if another process, or this one, has it open; StoreIOError, also if the path is a file;
     StoreFullError; TypeError for an unknown keyword; ValueError for a clock without background=False, and for
-    broker_role="SYNC_MASTER": there is no replication that its puts could wait for.
+    broker_role="SYNC_MASTER": a put does not wait for replicas. A broker does, and so can rocketc.ha.Master.
 
     >>> import rocketc, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -97,7 +98,41 @@ def open(
     root = os.path.abspath(os.fspath(path))
     _refuse_file(root)
     settings = StoreConfig.of(flush=flush, lock=lock, config=config, **fields)
-    named = fields.keys() | named_sizes(settings)
+    if not read_only:
+        try:
+            refuse_sync_master(settings)
+        except ValueError as error:
+            raise ValueError(f"{root}: {error}") from None
+    return _open(root, settings, fields.keys() | named_sizes(settings), read_only, clock, background)
+
+
+def open_master(
+    path: StrPath, config: StoreConfig, *, clock: Clock | None = None, background: bool = True
+) -> MessageStore:
+    """Open a store for a caller that waits for replicas itself, as a broker does: broker_role may be "SYNC_MASTER".
+
+    The arguments and errors are those of open().
+
+    >>> import tempfile
+    >>> config = StoreConfig(broker_role="SYNC_MASTER", mapped_file_size_commit_log=1 << 20)
+    >>> with open_master(tempfile.mkdtemp(), config) as store:
+    ...     store.config.broker_role
+    'SYNC_MASTER'
+    """
+    root = os.path.abspath(os.fspath(path))
+    _refuse_file(root)
+    return _open(root, config, named_sizes(config), False, clock, background)
+
+
+def _open(
+    root: str,
+    settings: StoreConfig,
+    named: Set[str],
+    read_only: bool,
+    clock: Clock | None,
+    background: bool,
+) -> MessageStore:
+    """Do the work of open(). `named` are the fields that the caller has set."""
     if "mapped_file_size_commit_log" not in named:
         settings = with_detected_file_size(root, settings)
     if not named & {"max_hash_slot_num", "max_index_num"}:
@@ -109,10 +144,6 @@ def open(
     if read_only:
         there = ReadOnlyRoot(root, settings)
         return MessageStore._make(root, settings, there, *_readers(root, settings), None, waiters)
-    try:
-        refuse_sync_master(settings)
-    except ValueError as error:
-        raise ValueError(f"{root}: {error}") from None
     times = None if background else StoreClock(clock)
     make_folder(root)
     dispatcher, owner, stepper = StoreRoot.open(root, settings, times)

@@ -24,9 +24,9 @@ from rocketc._status cimport check_file
 from rocketc.c.atomic cimport rc_add_i64, rc_hold_i64, rc_load_i64, rc_raise_i64, rc_store_i64
 from rocketc.c.status cimport RC_FILE_CUT, RC_NO_ROOM, RC_OK
 from rocketc.c.vm cimport (
-    rc_allocate, rc_allocate_range, rc_clear_from, rc_data_end, rc_free_space, rc_guard, rc_map_lock, rc_map_random,
-    rc_map_read, rc_map_unlock, rc_map_write, rc_name_file, rc_new_file, rc_open_file, rc_populate, rc_sync_file,
-    rc_sync_map, rc_unmap, rc_write_at, rc_write_zeros,
+    rc_allocate, rc_allocate_range, rc_clear_from, rc_data_end, rc_free_space, rc_guard, rc_is_resident, rc_map_lock,
+    rc_map_random, rc_map_read, rc_map_unlock, rc_map_write, rc_name_file, rc_new_file, rc_open_file, rc_populate,
+    rc_sync_file, rc_sync_map, rc_touch, rc_unmap, rc_write_at, rc_write_zeros,
 )
 from rocketc.files._guard cimport enter_writing, install, leave as guard_leave
 
@@ -343,6 +343,12 @@ cdef int64_t file_data_end(FileState* f) noexcept nogil:
     return end
 
 
+cdef int check_held(View view) except -1:
+    if view._file == NULL:
+        raise ClosedError("this view of a mapped file was released")
+    return 0
+
+
 cdef class View:
     """Bytes of a mapped file, without a copy: memoryview(view). It keeps the map until release() or its deletion.
 
@@ -365,6 +371,33 @@ cdef class View:
             raise BufferError(f"{self._exports} memoryviews of this view are still in use")
         self._release()
 
+    def is_in_memory(self):
+        """Whether the first 256 KiB are in memory, so that reading them does not wait for a disk.
+
+        True, too, where the system does not say. Raises ClosedError after release().
+        """
+        cdef size_t start
+        check_held(self)
+        start = <size_t>(self.data - <const uint8_t*>self._file.base)
+        return rc_is_resident(self._file.base, start, start + <size_t>self._size) != 0
+
+    def load(self):
+        """Read the bytes from the disk into memory, without the GIL: for a thread. Raises ClosedError after release().
+
+        Bytes that another process has cut off are not read.
+        """
+        cdef rc_guard guard
+        check_held(self)
+        install()
+        self._exports += 1          # no other thread releases the map
+        try:
+            with nogil:
+                enter_writing(&guard, self._file.base, self._file.size, &self._file.cut)
+                rc_touch(self.data, <size_t>self._size)
+                guard_leave(&guard)
+        finally:
+            self._exports -= 1
+
     def __len__(self):
         return self._size
 
@@ -375,8 +408,7 @@ cdef class View:
         self.release()
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
-        if self._file == NULL:
-            raise ClosedError("this view of a mapped file was released")
+        check_held(self)
         PyBuffer_FillInfo(buffer, self, <void*>self.data, self._size, 1, flags)
         self._exports += 1
 

@@ -7,7 +7,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, UINT16_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
-from rocketc._arguments cimport checked_int
+from rocketc._arguments cimport checked_int, is_int_in
 from rocketc._status cimport check
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64, rc_put_i16, rc_put_i32, rc_put_i64
 from rocketc.c.crc32 cimport RC_CRC32_WAYS, rc_body_crc, rc_crc32_fn, rc_crc32_way
@@ -47,17 +47,17 @@ cdef bytes host_bytes(str what, object host, bint any_port=False):
     any_port  True: any number that the field can hold; False: 0 to 65535. Java can't read a host with another port
     Raises TypeError; IllegalMessageError for an address or a port that is not valid.
     """
-    cdef int64_t port
+    cdef int64_t port, least, most
     try:
         address, given = host
     except TypeError:
         raise TypeError(f"{what}: expected (address, port), got {type(host).__name__}") from None
     except ValueError:
         raise IllegalMessageError(f"{what} is {host!r}; it must be (address, port)") from None
-    port = checked_int(
-        f"the port of {what}", given, INT32_MIN if any_port else 0, INT32_MAX if any_port else UINT16_MAX,
-        IllegalMessageError,
-    )
+    least = INT32_MIN if any_port else 0
+    most = INT32_MAX if any_port else UINT16_MAX
+    if not is_int_in(given, least, most, &port):
+        port = checked_int(f"the port of {what}", given, least, most, IllegalMessageError)
     if isinstance(address, (int, float)):
         raise TypeError(f"{what}: the address must be text, not {type(address).__name__}")
     try:
@@ -70,6 +70,9 @@ cdef bytes host_bytes(str what, object host, bint any_port=False):
 
 cdef int64_t field(str what, object value, int64_t least, int64_t most) except? -1:
     """Return a number for a field of a record. Raises TypeError, IllegalMessageError."""
+    cdef int64_t n
+    if is_int_in(value, least, most, &n):       # most calls; inline
+        return n
     return checked_int(what, value, least, most, IllegalMessageError)
 
 
@@ -125,9 +128,11 @@ def encode(
     cdef const uint8_t[::1] view = body if len(body) > 0 else b"\0"
     cdef MessageArgs d
     cdef bytes out
-    # Java counts the UTF-16 units of the topic.
+    # Java counts the UTF-16 units of the topic: of an ASCII text, as many as it has bytes.
     if version is None:
-        version = 2 if len(topic.encode("utf-16-le")) // 2 > RC_TOPIC_V1_MAX_CHARS else 1
+        is_ascii = len(topic_utf8) == len(topic)
+        units = len(topic_utf8) if is_ascii else len(topic.encode("utf-16-le")) // 2
+        version = 2 if units > RC_TOPIC_V1_MAX_CHARS else 1
     d.version = <int>checked_int("version", version, 1, 2)
     if len(body) > INT32_MAX or len(props) > INT32_MAX or len(topic_utf8) > INT32_MAX:
         check(RC_BAD_ARGUMENT)

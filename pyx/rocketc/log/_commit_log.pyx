@@ -16,7 +16,7 @@ from libc.string cimport memcpy
 from posix.unistd cimport usleep
 
 from rocketc._status cimport check, check_file
-from rocketc.c.atomic cimport rc_count_i64, rc_load_i64, rc_store_i64
+from rocketc.c.atomic cimport rc_count_i64, rc_fence_full, rc_load_i64, rc_store_i64
 from rocketc.c.crc32 cimport rc_body_crc
 from rocketc.c.histogram cimport (
     rc_histogram, rc_histogram_add, rc_histogram_below, rc_histogram_count, rc_histogram_max, rc_histogram_percentile,
@@ -373,8 +373,12 @@ cdef class CommitLog(LogFiles):
         if rc_load_i64(&f.wrote) >= rc_load_i64(&f.wake_at):
             rc_store_i64(&f.wake_at, INT64_MAX)
             rc_service_wake(&self.a.service)
-        if not self.fl.sync:
-            queue_wake_reader(self.q)
+        if self.fl.sync:
+            rc_fence_full()
+        else:
+            queue_wake_reader(self.q)       # this is a full fence too
+        if rc_load_i64(&self.written_position.armed) != 0:
+            self.written_position.advance(rc_load_i64(self.written_position.source))
         if self._wakes == 0:
             return
         if self._wakes & WAKE_FLUSH:

@@ -22,6 +22,7 @@ ctypedef struct Flusher:
     int64_t asked           # 1: the thread has been woken and has not started yet
     void* position          # the Position that each flush advances; borrowed
     void* confirmed         # another Position that learns of a failure; borrowed
+    void* written           # the Position that follows each commit of the pool; borrowed; NULL: no pool
     int64_t took            # ns; the last flush that wrote something
     bint sync
     bint timed              # the thread sleeps its whole interval, even if woken

@@ -107,6 +107,15 @@ cdef void flusher_wake(Flusher* fl) noexcept nogil:
         rc_service_wake(&fl.service)
 
 
+cdef void note_committed(Flusher* fl, int64_t upto) noexcept nogil:
+    """Record that all bytes before `upto` are in the files, and wake those that wait for them."""
+    pthread_mutex_lock(&fl.committing)
+    rc_store_i64(&fl.committed, max(fl.committed, upto))
+    pthread_mutex_unlock(&fl.committing)
+    if fl.written != NULL:
+        (<Position>fl.written).follow()
+
+
 cdef void take_back(Flusher* fl, int64_t since) noexcept nogil:
     """Detach the buffers of files that have become full and durable. Only the flushing thread may call it."""
     cdef FileState* f
@@ -142,6 +151,7 @@ cdef int flush_now(Flusher* fl, int64_t least_pages) noexcept nogil:
         flusher_fail(fl, rc, path)
         return rc
     if fl.allocator != NULL:
+        note_committed(fl, upto)
         take_back(fl, since)
     if upto // fl.q.file_size != since // fl.q.file_size:
         queue_settle(fl.q)
@@ -343,7 +353,6 @@ cdef int flusher_commit(Flusher* fl) noexcept nogil:
     cdef int rc
     pthread_mutex_lock(&fl.committing)
     upto = rc_load_i64(&fl.q.wrote)
-    fl.committed = max(fl.committed, rc_load_i64(&fl.q.flushed))
     started = rc_clock_ns()
     if slow_ns > 0:
         usleep(<unsigned int>(slow_ns // 1000))
@@ -355,9 +364,10 @@ cdef int flusher_commit(Flusher* fl) noexcept nogil:
         fl.slow_commit_end = upto
         rc_count_i64(&fl.slow_commits, 1)
         rc_store_i64(&fl.news, 1)
-    fl.committed = max(fl.committed, upto)
     pthread_mutex_unlock(&fl.committing)
-    if rc != RC_OK:
+    if rc == RC_OK:
+        note_committed(fl, upto)
+    else:
         flusher_fail(fl, rc, NULL)
     return rc
 

@@ -36,6 +36,7 @@ cdef class LogFiles:
         PutMessageLock lock
         Position flushed_position       # all bytes before it are durable
         Position confirmed_position     # all bytes before it are confirmed, see confirm()
+        Position written_position       # all bytes before it can be read; it moves while there are waiters
     cdef int _make_room(self, int64_t size, int* error) noexcept nogil
     cdef int _fill(self, int* error) noexcept nogil
     cdef int _begin_file(self, int64_t start, int* error) noexcept nogil

@@ -67,6 +67,8 @@ cdef class LogFiles:
         check(allocator_init(&self.a, self.q))
         self.flushed_position = Position()
         self.confirmed_position = Position()
+        self.written_position = Position()
+        self.written_position.source = &self.q.wrote
         check(flusher_init(&self.fl, self.q, <void*>self.flushed_position, <void*>self.confirmed_position))
         self._ready = True
         self.a.ahead = 0 if config.prepare == "allocate" else min(AHEAD_BYTES, self.q.file_size)
@@ -93,6 +95,8 @@ cdef class LogFiles:
         if config.has_store_pool:
             check(allocator_pool(&self.a, config.transient_store_pool_size))
             self.fl.allocator = &self.a
+            self.fl.written = <void*>self.written_position
+            self.written_position.source = &self.fl.committed
 
     def __dealloc__(self):
         if self._ready:
@@ -132,6 +136,7 @@ cdef class LogFiles:
             self._last = last
         self.flushed_position.at = self.q.flushed
         self.confirmed_position.at = self.q.wrote       # readers may have read up to here
+        self.fl.committed = self.q.wrote
         if self.fl.sync:
             self.flushed_position.mover_asked = &self.fl.asked
             self.flushed_position.mover = &self.fl.service
@@ -367,9 +372,10 @@ cdef class LogFiles:
         return RC_OK
 
     cdef void end_positions(self) noexcept nogil:
-        """End both positions: they do not move any more, and their waiters are woken."""
+        """End the positions: they do not move any more, and their waiters are woken."""
         self.flushed_position.end()
         self.confirmed_position.end()
+        self.written_position.end()
 
     def set_clock(self, timestamp):
         """Set the store timestamp of the next records: ms since the epoch, at least 0; None: the current time.
@@ -382,4 +388,5 @@ cdef class LogFiles:
         self.a.ready = NULL
         self.flushed_position.forget()
         self.confirmed_position.forget()
+        self.written_position.forget()
         self._running = self._ready = False     # the threads and the conditions they wait on are the parent's

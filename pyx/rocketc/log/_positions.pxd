@@ -1,4 +1,4 @@
-"""Positions in the log that only grow, and the waits for them: the flushed position and the confirmed position.
+"""Positions in the log that only grow, and the waits for them: the flushed, the confirmed and the written position.
 
 How to wait: call arm() with the physical offset to wait for. arm() adds the subscriber to the list before it checks the
 position, so no wake-up is lost. RC_OK means that the offset is reached and no wake-up follows; RC_MORE means that one
@@ -28,6 +28,7 @@ ctypedef struct PositionSubscriber:
 cdef class Position:
     cdef:
         int64_t at              # physical offset; it never decreases
+        int64_t* source         # where the offset really is, while `at` moves only for waiters; NULL: `at` is exact
         int64_t armed           # number of subscribers and threads that wait
         int64_t failed          # why the store failed: an errno or a code; 0: it has not failed
         int64_t ended           # 1: the store is closed; 2: closed in a forked child, where the mutex may stay locked
@@ -43,6 +44,7 @@ cdef class Position:
     cdef void disarm(self, PositionSubscriber* s) noexcept nogil
     cdef void unsubscribe(self, PositionSubscriber* s) noexcept nogil
     cdef void advance(self, int64_t at) noexcept nogil
+    cdef void follow(self) noexcept nogil
     cdef void fail(self, int rc) noexcept nogil
     cdef void end(self) noexcept nogil
     cdef void forget(self) noexcept nogil

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Positions in the log that only grow, and the waits for them: the flushed position and the confirmed position.
+"""Positions in the log that only grow, and the waits for them: the flushed, the confirmed and the written position.
 
 A Position keeps its waiting subscribers in a list, ordered by the offset that each waits for. A move checks the front
 of the list only, and removes the subscribers whose offset is reached. So subscribers that wait for a higher offset cost
@@ -15,7 +15,7 @@ from libc.string cimport memset
 from posix.unistd cimport write as write_file
 
 from rocketc._status cimport check
-from rocketc.c.atomic cimport rc_load_i64, rc_store_i64
+from rocketc.c.atomic cimport rc_fence_full, rc_load_i64, rc_store_i64
 from rocketc.c.service cimport (
     pthread_cond_destroy, pthread_cond_signal, pthread_cond_t, pthread_mutex_destroy, pthread_mutex_init,
     pthread_mutex_lock, pthread_mutex_unlock, rc_clock_ns, rc_cond_init, rc_cond_wait, rc_service_wake,
@@ -30,9 +30,10 @@ cdef enum:
 cdef class Position:
     """A physical offset that only grows. Any number of threads and subscribers can wait for it.
 
-    A CommitLog has two: `flushed_position` (all bytes before it are durable) and `confirmed_position`. The functions
-    that run without the GIL return RC_OK or a code. The owner of a subscriber keeps a reference to the Position until
-    unsubscribe().
+    A CommitLog has three: `flushed_position` (all bytes before it are durable), `confirmed_position`, and
+    `written_position` (all bytes before it can be read). A put moves the last one only while there are waiters, so that
+    it costs other puts nothing; its `source` is exact. The functions that run without the GIL return RC_OK or a code.
+    The owner of a subscriber keeps a reference to the Position until unsubscribe().
     """
 
     def __cinit__(self):
@@ -82,6 +83,11 @@ cdef class Position:
         if rc == RC_MORE:
             s.wanted = wanted
             self._insert(s)
+            if self.source != NULL:
+                rc_fence_full()             # the mover stores the source, then looks for waiters
+                rc = self._state(wanted)
+                if rc != RC_MORE:
+                    self._remove(s)
             if self._first == s and self.mover != NULL and rc_load_i64(self.mover_asked) != 0:
                 rc_service_wake(self.mover)
         pthread_mutex_unlock(&self._mutex)
@@ -151,6 +157,12 @@ cdef class Position:
             self._wake(at)
         pthread_mutex_unlock(&self._mutex)
 
+    cdef void follow(self) noexcept nogil:
+        """Move the position forward to its source, if there are waiters. The caller has stored the source."""
+        rc_fence_full()
+        if rc_load_i64(&self.armed) != 0:
+            self.advance(rc_load_i64(self.source))
+
     cdef void fail(self, int rc) noexcept nogil:
         """Record that the store has failed permanently, and wake all waiters. The first reason is kept."""
         if rc_load_i64(&self.ended) == FORKED:
@@ -180,7 +192,7 @@ cdef class Position:
 
     cdef int _state(self, int64_t wanted) noexcept nogil:
         """Return RC_OK if an offset is reached, RC_MORE if it is not reached yet, or why it never will be."""
-        if rc_load_i64(&self.at) >= wanted:
+        if rc_load_i64(&self.at if self.source == NULL else self.source) >= wanted:
             return RC_OK
         if rc_load_i64(&self.failed) != 0:
             return <int>rc_load_i64(&self.failed)

@@ -18,6 +18,7 @@ cdef class Getting(Putting):
     cdef int _look_around(self) except -1
     cdef int _reach(self, int64_t end) except -1
     cdef int get_records(self, const GetRequest* a, TagFilter tags, RawRecords* h) except -1
+    cdef int64_t skip_unwanted(self, GetRequest* a, TagFilter tags, RawRecords* h) except? -2
     cdef bint _wait_for_more(
         self, str topic, int queue_id, int64_t offset, int64_t since, int64_t until,
     ) except -1

@@ -175,6 +175,24 @@ cdef class Getting(Putting):
             self._leave()
         return 0
 
+    cdef int64_t skip_unwanted(self, GetRequest* a, TagFilter tags, RawRecords* h) except? -2:
+        """Return -1 if a message from a.offset on passes a filter. Otherwise: the offset after the last one.
+
+        a  its offset is changed
+        h  initialized by raw_init(); it holds nothing afterwards
+        Nothing counts as read. -1 is returned also if only get_records() can say what there is, such as an error. Call
+        it with the GIL, which is released while queue and log are read. Raises ClosedError.
+        """
+        cdef bint found = False
+        self._enter_reading()
+        try:
+            self._look_around()
+            with nogil:
+                found = self.reader.skip_unwanted(a, tags, h)
+        finally:
+            self._leave()
+        return -1 if found else a.offset
+
     cdef bint _wait_for_more(
         self, str topic, int queue_id, int64_t offset, int64_t since, int64_t until,
     ) except -1:

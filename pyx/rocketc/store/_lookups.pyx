@@ -34,12 +34,13 @@ from rocketc.format._queue_units cimport Unit, is_blank, is_valid
 from rocketc.format._record cimport Record, parse_record
 from rocketc.log._queue_offsets cimport QueueOffsets
 from rocketc.read._filter cimport ms_of
+from rocketc.read._opened_records cimport add_messages
 from rocketc.store._queue_reader cimport QueueReader, find_queue
 from rocketc.store._raw_records cimport RawRecords, raw_free, raw_init, raw_seek
 from rocketc.store._results cimport (
-    Cursor, PickedRecord, PickedRecords, READ_BODY_CRC, READ_LOOSE, READ_WHOLE, ReadResult, attach_copy, copy_record,
-    cursor_enter, cursor_init, cursor_leave, cursor_rest, cursor_seek, fetch, files_of, open_record,
-    picked_add, read_copies, read_flags,
+    Cursor, PickedRecord, PickedRecords, READ_BODY_CRC, READ_LOOSE, READ_PLAIN, READ_WHOLE, ReadResult, attach_copy,
+    copy_record, cursor_enter, cursor_init, cursor_leave, cursor_rest, cursor_seek, fetch, files_of, picked_add,
+    read_copies, read_flags,
 )
 from rocketc.store._times cimport LOWER, NEAREST, UPPER, by_time, file_by_change, file_by_time, time_of
 
@@ -166,7 +167,7 @@ cdef class Lookups:
             if rc > 0 or rc == RC_FILE_CUT or (how & ~READ_WHOLE and reason_of(rc).endswith("_crc")):
                 raise error_of(rc, file, phy_offset, "crc='none' returns it unchecked")
             return None
-        open_record(out, &h.rows[0].r, answer._buffer, file, how, None, INT64_MIN)
+        add_messages(out, &h.rows[0].r, answer._buffer, file, how & READ_PLAIN, None, INT64_MIN)
         return out[0]
 
     def message_by_id(self, str msg_id not None, topic=None):
@@ -376,18 +377,21 @@ cdef class Lookups:
         cdef Unit u
         cdef RawRecords h
         cdef FileState* f
-        cdef int64_t at
+        cdef int64_t at, end, stop
         cdef bint found = True
         if self._unit(topic, queue_id, offset, &u) == NULL:
             return True
         raw_init(&h)
         h.log = &self.reader.log.q
+        at = u.phy_offset
+        end = at + NEAR_BYTES
         with nogil:
-            if raw_seek(&h, u.phy_offset) == RC_OK:
+            while found and at < end and raw_seek(&h, at) == RC_OK:     # the next records may be in the next file
                 f = h.files[h.file]
-                at = u.phy_offset - f.start
-                if at < file_readable(f):
-                    found = rc_is_resident(f.base, <size_t>at, <size_t>min(at + NEAR_BYTES, file_readable(f)))
+                stop = min(end, f.start + file_readable(f))
+                if at < stop:
+                    found = rc_is_resident(f.base, <size_t>(at - f.start), <size_t>(stop - f.start))
+                at = f.start + h.log.file_size
             raw_free(&h)
         return found
 

@@ -63,6 +63,7 @@ cdef class QueueReader:
         self, str topic, object queue_id, object offset, object max_count, object tags, object max_bytes, int how,
     )
     cdef int get_records(self, const GetRequest* a, TagFilter tags, RawRecords* h) except -1 nogil
+    cdef bint skip_unwanted(self, GetRequest* a, TagFilter tags, RawRecords* h) noexcept nogil
     cdef bytes _prepare(
         self, GetRequest* a, str topic, object queue_id, object offset, object max_count, object max_bytes, int how,
     )
@@ -70,7 +71,7 @@ cdef class QueueReader:
     cdef int _walk(self, const GetRequest* a, ConsumeQueue* q, TagFilter tags, RawRecords* h) noexcept nogil
     cdef int _look(
         self, const GetRequest* a, const Unit* u, int64_t unit, TagFilter tags, bint text, RawRecords* h,
-        int64_t* removed,
+        int64_t* removed, int64_t* work,
     ) noexcept nogil
     cdef int64_t _corrected(self, int64_t old, int64_t offset) noexcept nogil
     cdef int64_t _rolled(self, ConsumeQueue* q, int64_t unit, int64_t most) noexcept nogil

@@ -50,6 +50,8 @@ cdef enum:
     CHUNK = 64              # units read at once
     ROWS_AT_ONCE = 4096     # most rows that are allocated before the first record is found
     FILTERS_KEPT = 256
+    WORK_MOST = 1 << 25     # steps of a filter times bytes of properties, of one read: 0.1 s in the worst case
+    READS_MOST = 4          # of skip_unwanted()
 
 cdef int64_t LEAST_TRANSFER_BYTES = 100             # smallest max_bytes that a broker accepts
 cdef int64_t MEMORY_UNKNOWN = <int64_t>24 << 30
@@ -275,6 +277,28 @@ cdef class QueueReader:
                 self._fail(rc, q, &h.wrong)
         return 0
 
+    cdef bint skip_unwanted(self, GetRequest* a, TagFilter tags, RawRecords* h) noexcept nogil:
+        """Move a.offset over the messages that do not pass a filter, up to the end of a queue that this process writes.
+
+        Returns whether it stopped before the end: at a message that passes, after READS_MOST reads, or where
+        get_records() has to say what there is.
+        """
+        cdef ConsumeQueue* q = self.queues.find(a.of.topic, a.of.topic_len, a.of.queue_id)
+        cdef bint found = False
+        cdef int rc, reads = 0
+        a.max_count = 1
+        while not found:
+            rc = self._pick(a, q, tags, h)
+            if h.status == GET_OFFSET_OVERFLOW_ONE:
+                break
+            reads += 1
+            found = rc != RC_OK or h.status != GET_NO_MATCHED_MESSAGE or h.next_offset <= a.offset
+            if not found:
+                a.offset = h.next_offset
+                found = reads == READS_MOST
+        raw_release(h)
+        return found
+
     cdef int _pick(self, const GetRequest* a, ConsumeQueue* q, TagFilter tags, RawRecords* h) noexcept nogil:
         """Pick the records and set h.status. Returns RC_OK, or the fault of the first record, which is h.wrong then."""
         cdef int rc = RC_OK
@@ -333,9 +357,10 @@ cdef class QueueReader:
         cdef Unit units[CHUNK]
         cdef Unit* u
         cdef int64_t limit = max(self._scan_bytes, a.max_count * RC_CQ_UNIT_BYTES), scanned = 0, unit, removed = -1
+        cdef int64_t work = 0
         cdef int64_t units_in_file = q.file_size // q.unit_bytes, file_number
-        cdef bint text = tags is not None and not a.flags & READ_LOOSE
-        cdef bint code = tags is not None and not (text and (
+        cdef bint text = tags is not None and (tags.by_record or not a.flags & READ_LOOSE)
+        cdef bint code = tags is not None and not tags.by_record and not (text and (
             q.unit_bytes == RC_BCQ_UNIT_BYTES           # the messages of a batch have the tags
             or is_schedule_topic(a.of.topic, a.of.topic_len)    # its units have delivery times, not tags codes
         ))
@@ -362,7 +387,7 @@ cdef class QueueReader:
                 return RC_OK
             for i in range(got):
                 u = &units[i]
-                if scanned >= limit or h.next_offset >= h.max_offset:
+                if scanned >= limit or work >= WORK_MOST or h.next_offset >= h.max_offset:
                     return RC_OK
                 if u.queue_offset + u.count <= a.offset:
                     continue                            # in a batch queue with a gap
@@ -383,7 +408,7 @@ cdef class QueueReader:
                     rc = RC_BAD_UNIT
                 if rc == RC_OK and u.phy_offset >= removed:
                     if not code or tags.fits(u.tags_code):
-                        rc = self._look(a, u, unit + i, tags, text, h, &removed)
+                        rc = self._look(a, u, unit + i, tags, text, h, &removed, &work)
                     else:
                         h.filtered += u.count
                         if h.count == 0:
@@ -402,9 +427,9 @@ cdef class QueueReader:
 
     cdef int _look(
         self, const GetRequest* a, const Unit* u, int64_t unit, TagFilter tags, bint text, RawRecords* h,
-        int64_t* removed,
+        int64_t* removed, int64_t* work,
     ) noexcept nogil:
-        """Pick the record of a unit, if it exists and has one of the tags. Returns RC_OK or the fault of the record."""
+        """Pick the record of a unit, if it exists and passes the filter. Returns RC_OK or the fault of the record."""
         cdef Record r
         cdef RawRecord* row
         cdef FileState* f
@@ -431,6 +456,7 @@ cdef class QueueReader:
                 return RC_FILE_CUT
             if rc != RC_OK:
                 return rc if rc <= -10 else RC_BAD_UNIT
+            work[0] += tags.weight * r.props_len
             if not tags.passes(&r):
                 h.filtered += u.count
                 return RC_OK

@@ -57,6 +57,32 @@ cdef class RawAccess(Getting):
         ...     len(block), store.read_raw(len(block))
         (200, b'')
         """
+        return self._read(phy_offset, max_bytes, upto, True, views)
+
+    def read_log(self, phy_offset, max_bytes=MOST_BYTES, *, bint views=False):
+        """Return bytes of the log from any physical offset on, as stored; b"" if there are no bytes yet.
+
+        phy_offset  anywhere in the log, also within a record
+        max_bytes   the most bytes to return
+        views       True: return a View instead of bytes, for memoryview(view); release() of the view, or its end,
+                    releases the file. None if there are no bytes yet
+        The bytes end at the end of the last whole record, or at the end of the file, whichever comes first. With a
+        transient store pool they end where the log file ends, and that may be within a record. Nothing is checked:
+        read_raw() returns whole records. A master of the HA protocol sends these bytes.
+        Raises PhyOffsetError if the log does not have the offset; StoreIOError, ClosedError, ValueError.
+        Source: RocketMQ DefaultHAConnection, DefaultMessageStore.getCommitLogData.
+
+        >>> import rocketc, tempfile
+        >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+        ...     r = store.put("orders", b"one")
+        ...     whole = store.read_log(0)
+        ...     len(whole), store.read_log(7, 3) == whole[7:10], store.read_log(len(whole))
+        (100, True, b'')
+        """
+        return self._read(phy_offset, max_bytes, None, False, views)
+
+    cdef object _read(self, phy_offset, max_bytes, upto, bint whole, bint views):
+        """Do the work of read_raw(), and of read_log() if `whole` is False."""
         cdef FileQueue* q
         cdef RawBytes raw
         cdef rc_guard guard
@@ -74,7 +100,7 @@ cdef class RawAccess(Getting):
                 self._look_around()
             q = &self.reader.log.q
             with nogil:
-                rc = raw_read(q, at, limit, most, True, &raw)
+                rc = raw_read(q, at, limit, most, whole, &raw)
             if rc != RC_OK:
                 raise self._no_record(rc, at)
             if raw.file == NULL:

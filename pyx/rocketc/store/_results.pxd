@@ -8,14 +8,15 @@ from rocketc.files._file_queue cimport FileQueue
 from rocketc.files._mapped_file_queue cimport MappedFileQueue
 from rocketc.format._record cimport Record
 from rocketc.format._text_table cimport TextTable
+from rocketc.read._opened_records cimport OPEN_STORED, OPEN_WHOLE
 
 # Options of a read, as bits.
 cdef enum ReadFlags:
     READ_VIEWS = 1               # leave bodies in the map
     READ_LOOSE = 2               # a matching hash of the tag or key is enough
     READ_BROKER = 4              # apply a broker's limits
-    READ_STORED = 8              # do not decompress bodies
-    READ_WHOLE = 16              # do not open inner batches
+    READ_STORED = OPEN_STORED    # do not decompress bodies
+    READ_WHOLE = OPEN_WHOLE      # do not open inner batches
     READ_BODY_CRC = 32           # READ_CRC is the Crc to check, times READ_BODY_CRC
     READ_FULL_CRC = 64
     READ_CODES = 128             # read the tags code of each unit, also from the extension
@@ -71,6 +72,8 @@ cdef class TagFilter:
         int32_t* _codes
         int _count
         TextTable _texts
+        bint by_record          # units are not compared: passes() alone selects, also with READ_LOOSE
+        int64_t weight          # how long passes() takes for a byte of the properties: steps of a program
     cdef bint fits(self, int64_t tags_code) noexcept nogil
     cdef bint passes(self, const Record* r) noexcept nogil
 
@@ -110,6 +113,3 @@ cdef int check_claim(PickedRecord* t, const uint8_t* at, const QueueIdentity* of
 cdef int copy_record(Cursor* c, PickedRecords* h, uint8_t* dst, const QueueIdentity* of, int how) noexcept nogil
 cdef int read_copies(Cursor* c, ReadResult answer, const QueueIdentity* of, int how) except? -1
 cdef int attach_copy(ReadResult answer, const uint8_t* copy) except -1
-cdef int open_record(
-    list out, const Record* r, bytes raw, str file, int how, TagFilter tags, int64_t first,
-) except -1

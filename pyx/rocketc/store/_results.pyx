@@ -18,8 +18,8 @@ from libc.string cimport memchr, memcmp, memcpy
 from rocketc.c.bytes cimport rc_get_i32
 from rocketc.c.jhash cimport rc_jhash
 from rocketc.c.layout cimport (
-    RC_FLAG_COMPRESSED, RC_FLAG_COMPRESSION_MASK, RC_FLAG_COMPRESSION_SHIFT, RC_MSG_QUEUE_ID_AT,
-    RC_PROPERTY_INNER_MULTI_DISPATCH, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET, RC_PROPERTY_TAGS,
+    RC_FLAG_COMPRESSED, RC_MSG_QUEUE_ID_AT, RC_PROPERTY_INNER_MULTI_DISPATCH, RC_PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+    RC_PROPERTY_TAGS,
 )
 from rocketc.c.prefetch cimport LINE_BYTES, rc_prefetch
 from rocketc.c.properties cimport rc_find_property
@@ -31,9 +31,8 @@ from rocketc.files._mapped_file_queue cimport MappedFileQueue
 from rocketc.format._record cimport Record, crc32, is_to_unwrap, parse_entry, parse_record, verify_record
 from rocketc.format._text_table cimport KEEP, TextTable
 from rocketc.read._message cimport Message, message_in
+from rocketc.read._opened_records cimport add_messages
 
-from rocketc.errors import CorruptRecordError
-from rocketc.format import compression
 from rocketc.rendering import html_of
 
 cdef enum:
@@ -44,7 +43,6 @@ cdef object NOTHING = iter(())
 next(NOTHING, None)                                 # an exhausted iterator can be shared
 
 cdef int64_t LARGEST_EXT_ADDRESS = -2147483649      # tags codes up to here are addresses of ext units
-cdef int64_t PLAIN_BODY_BYTES = 64 << 20            # most bytes of a decompressed body
 
 
 cdef int read_flags(
@@ -116,7 +114,6 @@ cdef object files_of(LogPaths paths, const PickedRecords* h):
     return found if found is not None else first
 
 
-@cython.final
 cdef class TagFilter:
     """The tags that a get() selects: by their hash in the unit, and by their text in the record.
 
@@ -148,6 +145,7 @@ cdef class TagFilter:
     def __dealloc__(self):
         free(self._codes)
 
+    @cython.final
     cdef bint fits(self, int64_t tags_code) noexcept nogil:
         """Return True if the low 32 bits of a tags code match; always True for an extension address."""
         cdef int i
@@ -170,7 +168,7 @@ cdef class TagFilter:
             return True
         while pos < <size_t>r.body_len:
             if parse_entry(r.body + pos, <size_t>r.body_len - pos, &part) != RC_OK:
-                return True             # open_record() raises the error
+                return True             # add_messages() raises the error
             n = rc_find_property(part.props, part.props_len, RC_PROPERTY_TAGS, &at)
             if n >= 0 and self._texts.get(part.props + at, n) == KEEP:
                 return True
@@ -377,57 +375,6 @@ cdef int attach_copy(ReadResult answer, const uint8_t* copy) except -1:
     return 0
 
 
-cdef int open_record(
-    list out, const Record* r, bytes raw, str file, int how, TagFilter tags, int64_t first,
-) except -1:
-    """Append the messages of a record in `raw` to a list: decompress the body, and open an inner batch.
-
-    tags   the messages of a batch to include; None: all
-    first  queue offset; earlier messages of a batch are left out
-    Raises CorruptRecordError, MissingCodecError.
-    """
-    cdef bint batch = is_to_unwrap(r) and not how & READ_WHOLE
-    cdef bint packed = r.sys_flag & RC_FLAG_COMPRESSED and r.body_len > 0 and (batch or not how & READ_STORED)
-    cdef int kind = (r.sys_flag & RC_FLAG_COMPRESSION_MASK) >> RC_FLAG_COMPRESSION_SHIFT
-    cdef bytes plain
-    cdef Record part = r[0]
-    cdef size_t pos = 0, room
-    cdef int64_t queue_offset = r.queue_offset
-    if not batch and not packed:
-        out.append(message_in(r, raw, None, file))
-        return 0
-    plain = <bytes>r.body[:r.body_len]
-    if packed:
-        try:
-            plain = compression.decompress(kind, plain, PLAIN_BODY_BYTES)
-        except compression.BadBody as error:
-            advice = "unwrap=False" if batch else "decompress=False"
-            raise CorruptRecordError(file, r.phy_offset, error.args[0], f"{advice} returns it as stored") from None
-    room = <size_t>len(plain)
-    if not batch:
-        part.body = <const uint8_t*>PyBytes_AS_STRING(plain)
-        part.body_len = <int32_t>room
-        out.append(message_in(&part, raw, plain, file))
-        return 0
-    while pos < room:
-        if parse_entry(<const uint8_t*>PyBytes_AS_STRING(plain) + pos, room - pos, &part) != RC_OK:
-            raise CorruptRecordError(file, r.phy_offset, "bad_inner_batch", "unwrap=False returns it as stored")
-        pos += <size_t>part.size
-        part.size = r.size
-        part.queue_offset = queue_offset
-        part.sys_flag = r.sys_flag
-        queue_offset += 1
-        if part.queue_offset >= first and (tags is None or has_tag(&part, tags)):
-            out.append(message_in(&part, raw, plain, file))
-    return 0
-
-
-cdef bint has_tag(const Record* part, TagFilter tags) noexcept nogil:
-    cdef int at = 0
-    cdef int n = rc_find_property(part.props, part.props_len, RC_PROPERTY_TAGS, &at)
-    return n >= 0 and tags._texts.get(part.props + at, n) == KEEP
-
-
 cdef list plain_messages(const PickedRecords* h, bytes raw, str path):
     """Return the messages of records that are used as stored; all records are in `raw` and in one file."""
     cdef list out = PyList_New(h.count)
@@ -460,7 +407,7 @@ cdef class ReadResult:
         cdef const PickedRecord* t
         cdef int i, views = 0
         cdef str path = None
-        cdef TagFilter tags = None
+        cdef TextTable texts = None
         if out is not None:
             return out
         if isinstance(self._paths, str):
@@ -469,8 +416,8 @@ cdef class ReadResult:
                 self._messages = plain_messages(&self._picked, self._buffer, path)
                 return self._messages
         out = []
-        if not self._how & READ_LOOSE:
-            tags = self._tags
+        if self._tags is not None and not self._how & READ_LOOSE:
+            texts = self._tags._texts
         for i in range(self._picked.count):
             t = &self._picked.rows[i]
             if path is None or not isinstance(self._paths, str):
@@ -479,7 +426,7 @@ cdef class ReadResult:
                 out.append(message_in(&t.r, self._buffer, self._views[views], path))
                 views += 1
             elif self._picked.special:
-                open_record(out, &t.r, self._buffer, path, self._how, tags, self._offset)
+                add_messages(out, &t.r, self._buffer, path, self._how & READ_PLAIN, texts, self._offset)
             else:
                 out.append(message_in(&t.r, self._buffer, None, path))
         self._messages = out

@@ -8,6 +8,7 @@ import os
 import threading
 import warnings
 import weakref
+from collections.abc import Container
 from functools import partial
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -38,6 +39,13 @@ cdef enum:
     SLICE_NS = 50000000             # how long a wait runs before it checks for signals
 
 _open = weakref.WeakSet()
+
+
+def _kept(retain):
+    """Return what is in a name or in several; a table is not copied, because it may change."""
+    if isinstance(retain, str):
+        return {retain}
+    return retain if isinstance(retain, Container) else set(retain)
 
 
 @contextlib.contextmanager
@@ -482,6 +490,12 @@ cdef class MessageStore(RawAccess):
         return None if self.log is None else self.log.confirmed_position
 
     @property
+    def written_position(self):
+        """The Position up to which read_log() returns bytes, for callers in C; None if the store is open for reading
+        only."""
+        return None if self.log is None else self.log.written_position
+
+    @property
     def dispatched_phy_offset(self):
         """All records before this offset are in queues and index; of a read-only store, the end of the log."""
         return self.max_phy_offset if self.dispatcher is None else self.dispatcher.dispatched_phy_offset
@@ -581,10 +595,12 @@ cdef class MessageStore(RawAccess):
         finally:
             self._leave()
 
-    def delete_topics(self, names):
+    def delete_topics(self, names, *, retain=()):
         """Delete topics: their consume queues and entries in the table of topics; return how many existed.
 
-        names  a name, or several; RocketMQ's own topics too if you name them
+        names   a name, or several; RocketMQ's own topics too if you name them
+        retain  a name, or several, of topics to keep after all. It is read while puts to the topics wait: a table of
+                topics that is given here keeps each topic that a put has created meanwhile
         Earlier messages of the topics are removed from all queues. The file config/deletedTopics.json records this, so
         that a crash or a rebuild does not restore them. The next message of such a topic gets queue offset 0. Old
         messages stay in the log until its files are deleted: scan() and query() find them. Consumer offsets of the
@@ -602,12 +618,12 @@ cdef class MessageStore(RawAccess):
         (1, [('audit', 0)])
         0
         """
-        return len(self._delete({names} if isinstance(names, str) else set(names)))
+        return len(self._delete({names} if isinstance(names, str) else set(names), _kept(retain)))
 
     def clean_unused_topics(self, retain):
         """Delete all topics that have queues, except some; return the sorted names of the deleted topics.
 
-        retain  names of the topics to keep; RocketMQ's own topics and light queues are kept too
+        retain  names of the topics to keep, see delete_topics(); RocketMQ's own topics and light queues are kept too
         Source: RocketMQ DefaultMessageStore.cleanUnusedTopic.
 
         >>> import rocketc, tempfile
@@ -616,8 +632,8 @@ cdef class MessageStore(RawAccess):
         ...     store.wait_dispatched(), store.clean_unused_topics(retain=["orders"]), store.queues()
         (True, ['audit'], [('TBW102', 0), ('orders', 0)])
         """
-        retain = {retain} if isinstance(retain, str) else set(retain)
-        return sorted(self._delete(set(unused_topics({topic for topic, _ in self.queues()}, retain))))
+        retain = _kept(retain)
+        return sorted(self._delete(set(unused_topics({topic for topic, _ in self.queues()}, retain)), retain))
 
     def clean_expired_queues(self):
         """Delete queues whose messages are all gone from the log; return their (topic, queue id).
@@ -647,8 +663,8 @@ cdef class MessageStore(RawAccess):
         finally:
             self._leave()
 
-    def _delete(self, set names):
-        """Delete topics; return the set of those that existed."""
+    def _delete(self, set names, retain):
+        """Delete topics, but those that `retain` has while puts to them wait; return the set of those that existed."""
         self._enter_now()
         try:
             self.flush()
@@ -657,6 +673,7 @@ cdef class MessageStore(RawAccess):
                 _still(self._positions, self.path, self._stepper) as positions, self._numbering,
                 _held(self.log.offsets, names),
             ):
+                names = {name for name in names if name not in retain}
                 end = self.max_phy_offset
                 self.flush()                # in sync mode dispatch needs durable records
                 self.wait_dispatched()

@@ -201,6 +201,7 @@ def test_group_commit(open_store, lock, pool):
     assert store.stats()["flushes"] - before <= 8
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "message",
     [

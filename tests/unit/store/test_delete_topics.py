@@ -1,6 +1,7 @@
 """MessageStore.delete_topics: what it deletes, what it keeps, and that deleted topics do not come back."""
 
 import shutil
+import threading
 
 import pytest
 from support.derived import files_of
@@ -87,6 +88,7 @@ def copy(root, name, *, abort):
     return made
 
 
+@pytest.mark.some(24)
 @pytest.mark.parametrize(
     "lost", [(), ("consumequeue",), ("consumequeue", "index", "checkpoint"), ("consumequeue/orders",)]
 )
@@ -301,6 +303,50 @@ def test_unused_topics(open_store, tmp_path):
     assert folders(tmp_path) == sorted(["T3", "T5", *others])
     assert store.clean_unused_topics("T5") == ["T3"]
     assert store.put("T3", b"new").queue_offset == 0
+
+
+class Late:
+    """Names to retain. While puts wait for the deletion, a thread puts to a topic, and then the name is here."""
+
+    def __init__(self, store, name):
+        self.names, self._store, self._name, self._calls, self.puts = set(), store, name, 0, []
+
+    def __iter__(self):
+        return iter(self.names)
+
+    def __contains__(self, name):
+        if name == self._name and not self.puts:
+            self.puts.append(threading.Thread(target=self._store.put, args=(name, b"new")))
+            self.puts[0].start()
+            self.puts[0].join(0.2)
+            assert self.puts[0].is_alive()
+            self.names.add(name)  # as a table of topics has it from the moment of the put
+        return name in self.names
+
+
+def test_a_topic_that_a_put_creates_meanwhile_is_retained(open_store):
+    store = open_store(**SMALL)
+    for topic in ("one", "two"):
+        store.put(topic, b"old")
+    store.wait_dispatched(10)
+    retain = Late(store, "one")
+    assert store.clean_unused_topics(retain) == ["two"]
+    retain.puts[0].join()
+    assert store.wait_dispatched(10)
+    assert [m.body for m in store.get("one")] == [b"old", b"new"] and store.queues() == [("one", 0)]
+    assert store.delete_topics(["one", "two"], retain=retain) == 0
+    assert store.delete_topics("one") == 1
+
+
+@pytest.mark.parametrize("retain", ["orders", ["orders"], (name for name in ["orders", "more"])])
+def test_names_to_keep(open_store, retain):
+    """A name is not taken for the letters in it."""
+    store = open_store(**SMALL)
+    for topic in ("order", "orders", "audit"):
+        store.put(topic, b"")
+    store.wait_dispatched(10)
+    assert store.delete_topics(["order", "orders", "audit"], retain=retain) == 2
+    assert store.queues() == [("orders", 0)]
 
 
 def test_expired_queues(open_store, tmp_path):

@@ -624,7 +624,7 @@ def test_a_log_file_that_cannot_be_created(pair, tmp_path):
 # ------------------------------------------------------------------------------------------------ from C
 
 
-@pytest.mark.parametrize("max_bytes", [1, 5000, 1 << 20])
+@pytest.mark.parametrize("max_bytes", [*(pytest.param(n, marks=pytest.mark.long) for n in (1, 5000)), 1 << 20])
 def test_a_caller_of_the_c_interface_copies_a_log(pair, tmp_path, max_bytes):
     master, replica = pair(**LIGHT)
     of_all_kinds(master)

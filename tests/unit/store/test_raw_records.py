@@ -335,6 +335,7 @@ def test_from_c_each_file_is_held_once_and_released_at_once(native, tmp_path):
         assert puller.rows() == []
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("count", [1, 32, 33, 1000])
 def test_rows_move_to_allocated_memory(native, count):
     assert native.grown(count) == list(range(count))
@@ -361,3 +362,50 @@ def test_touch_of_a_file_that_was_cut_does_not_end_the_process(tmp_path):
             found.touch()
         with pytest.raises(StoreIOError):
             store.get_raw("orders", 0, 5, 1)
+
+
+# records that are not in memory
+
+
+def evict(folder):
+    """Remove log files from memory; return their sizes in memory by their numbers."""
+    for path in sorted((folder / "commitlog").iterdir()):
+        fd = os.open(path, os.O_RDONLY)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+
+@pytest.fixture
+def cold(tmp_path):
+    """A store whose 12 messages of 100,000 bytes are in three log files, but not in memory."""
+    with rocketc.open(tmp_path, mapped_file_size_commit_log=1 << 19, background=False) as store:
+        for _ in range(12):
+            store.put("orders", bytes(100_000))
+        store.wait_dispatched()
+    with rocketc.open(tmp_path, mapped_file_size_commit_log=1 << 19, background=False) as store:
+        store.get("orders", 0, 0, 1)  # maps
+        evict(tmp_path)
+        if store.in_memory("orders", 0, 0):
+            pytest.skip("this file system keeps the pages, or does not say which it has")
+        yield store
+
+
+def test_a_file_that_is_not_in_memory_counts_for_the_end_of_the_one_before(cold):
+    with cold.get_raw("orders", 0, 0, 5) as first:
+        first.touch()
+    assert cold.in_memory("orders", 0, 1)
+    assert not cold.in_memory("orders", 0, 4)  # the next messages are in the second file
+
+
+@pytest.mark.parametrize(("ahead", "warm"), [(0, False), (1 << 18, False), (1 << 20, True)])
+def test_touch_reads_ahead_into_the_next_file(cold, ahead, warm):
+    with cold.get_raw("orders", 0, 3, 2) as found:
+        found.touch(ahead)
+    assert cold.in_memory("orders", 0, 4) == warm and cold.in_memory("orders", 0, 6) == warm
+
+
+def test_touch_does_not_read_ahead_of_records_far_from_each_other(cold):
+    with cold.get_raw("orders", 0, 0, 5) as found:
+        found.touch(1 << 20)  # they lie within 500,000 bytes: more than a quarter
+    assert not cold.in_memory("orders", 0, 6)

@@ -5,88 +5,15 @@ import os
 import threading
 
 import pytest
-from crash import remains
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from unit.store.stepped import FILE, HOUR, MODES, SMALL, T0, Times, files_of, open_stepped, put_some, threads
 
 import rocketc
 from rocketc.errors import ClosedError, StoreFailedError
-
-T0 = 1_700_000_000_000
-FILE = 1 << 14
-SMALL = {
-    "mapped_file_size_commit_log": FILE,
-    "max_hash_slot_num": 64,
-    "max_index_num": 40,
-    "mapped_file_size_consume_queue": 20 * 50,
-}
-HOUR = 3_600_000
-
-
-class Times:
-    """A clock that only changes when a test sets it."""
-
-    def __init__(self, now=T0):
-        self.now = now
-        self.readings = 0
-
-    def __call__(self):
-        self.readings += 1
-        return self.now
 
 
 @pytest.fixture
 def times():
     return Times()
-
-
-def open_stepped(path, times, **fields):
-    return rocketc.open(path, clock=times, background=False, **{**SMALL, **fields})
-
-
-def files_of(root):
-    """{path relative to root: bytes} of all files of a store."""
-    found = {}
-    for folder, _, names in os.walk(root):
-        for name in names:
-            path = os.path.join(folder, name)
-            with open(path, "rb") as file:
-                found[os.path.relpath(path, root)] = file.read()
-    return found
-
-
-def threads():
-    tasks = "/proc/self/task"
-    return threading.active_count(), len(os.listdir(tasks)) if os.path.isdir(tasks) else 0
-
-
-def put_some(store, times, steps=True):
-    """Put messages of several kinds, with rolls of log and index; the clock advances, and goes back once."""
-    futures = []
-    store.create_topic("orders", queues=2)
-    for n in range(60):
-        times.now += -2000 if n == 40 else 20 * n
-        topic = ("orders", "audit", "logs")[n % 3]
-        store.put(topic, bytes([n]) * (n * 5), keys=f"k{n} k{n % 7}", tags="A", queue_id=n % 2)
-        if n % 10 == 0:
-            futures.append(store.put_async(topic, b"async", keys="later"))
-            store.put_many("many", [b"x" * 90] * 12, keys="m")
-        if n % 11 == 0:
-            store.put_batch("batch", [(0, b"one", {"KEYS": "b"}), (0, b"two", None)])
-        if n % 25 == 0:
-            store.get("orders", 0, max(store.max_offset("orders") - 3, 0))
-        if steps and n % 4 == 0:
-            store.step()
-    for future in futures:
-        future.result()
-
-
-MODES = {
-    "async": {},
-    "sync": {"flush": "sync"},
-    "pool": {"transient_store_pool_enable": True, "transient_store_pool_size": 3},
-    "ext": {"enable_consume_queue_ext": True, "lock": "adaptive", "flush_commit_log_timed": False},
-}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -132,7 +59,8 @@ def test_open_after_a_crash_starts_no_thread(tmp_path, times):
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.some(2)
+@pytest.mark.parametrize("mode", [pytest.param(n, marks=pytest.mark.long) if n == "ext" else n for n in MODES])
 def test_the_same_calls_write_the_same_bytes(tmp_path, mode):
     found = []
     for name in ("one", "two"):
@@ -636,105 +564,3 @@ def test_a_step_of_a_failed_store_is_refused(tmp_path, times):
         store.step()
     with pytest.raises(StoreFailedError):
         store.close()
-
-
-def test_recovery_of_an_unclosed_store_is_repeatable(tmp_path):
-    found = []
-    for name in ("one", "two"):
-        times = Times()
-        store = open_stepped(tmp_path / name, times)
-        put_some(store, times)
-        pid = os.fork()
-        if pid == 0:  # the parent holds the lock on the file; a copy at another path has the same bytes
-            os._exit(0)
-        os.waitpid(pid, 0)
-        files = files_of(tmp_path / name)
-        store.close()
-        for path, data in files.items():
-            copy = tmp_path / f"{name}-copy" / path
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(data)
-        with open_stepped(tmp_path / f"{name}-copy", times) as store:
-            put_some(store, times)
-        found.append(files_of(tmp_path / f"{name}-copy"))
-    assert found[0] == found[1]
-
-
-CALLS = st.lists(
-    st.one_of(
-        st.tuples(
-            st.just("put"), st.sampled_from(["a", "b"]), st.integers(0, 6000), st.sampled_from([None, "k", "k l"])
-        ),
-        st.tuples(st.just("async"), st.integers(0, 50)),
-        st.tuples(st.just("many"), st.integers(1, 40), st.integers(0, 900)),
-        st.tuples(st.just("go"), st.one_of(st.integers(-5000, 20_000), st.integers(HOUR, 40 * HOUR))),
-        st.tuples(st.just("step")),
-        st.tuples(st.just("get"), st.sampled_from(["a", "b", "many"])),
-        st.tuples(st.just("clean")),
-        st.tuples(st.just("delete"), st.sampled_from(["a", "b"])),
-        st.tuples(st.just("flush")),
-        st.tuples(st.just("reopen")),
-    ),
-    max_size=40,
-)
-
-
-def play(root, calls, mode):
-    """Return the results of the calls, and the bytes of the files before and after the store is closed."""
-    times = Times()
-    said = []
-
-    def start():
-        return open_stepped(root, times, clean_resource_interval=10_000, file_reserved_time=5, **MODES[mode])
-
-    store = start()
-    for what, *args in calls:
-        if what == "put":
-            r = store.put(args[0], bytes(args[1]), keys=args[2])
-            said.append((r.phy_offset, r.queue_offset, r.store_timestamp, r.status))
-        elif what == "async":
-            store.put_async("a", bytes(args[0]))
-        elif what == "many":
-            said.append(store.put_many("many", [bytes(args[1])] * args[0], keys="m").end)
-        elif what == "go":
-            times.now += args[0]
-        elif what == "step":
-            said.append(store.step())
-        elif what == "get":
-            said.append([message.phy_offset for message in store.get(args[0], 0, store.min_offset(args[0]))])
-        elif what == "clean":
-            said.append(store.clean().log_files)
-        elif what == "delete":
-            said.append(store.delete_topics(args[0]))
-        elif what == "flush":
-            said.append(store.flush())
-        elif what == "reopen":
-            store.close()
-            store = start()
-        said.append((store.flushed_phy_offset, store.dispatched_phy_offset, store.min_phy_offset))
-    files = files_of(root)
-    files.pop("abort")
-    store.close()
-    return said, files, files_of(root)
-
-
-def same_twice(calls, mode):
-    with remains.memory() as folder:
-        one, two = (play(os.path.join(folder, name), calls, mode) for name in ("one", "two"))
-        assert one == two
-
-
-@pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=4, deadline=None)
-@given(calls=CALLS)
-def test_any_calls_do_the_same_twice(mode, calls):
-    same_twice(calls, mode)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=1000, deadline=None)
-@given(calls=CALLS)
-def test_many_calls_do_the_same_twice(mode, calls):
-    same_twice(calls, mode)

@@ -540,7 +540,7 @@ def cycles(tmp_path, count, **fields):
 
 
 @pytest.mark.measure
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="counts maps")
 @pytest.mark.parametrize(
     "fields",

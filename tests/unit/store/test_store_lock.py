@@ -44,6 +44,7 @@ LOSSES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("flush", ["async", "sync"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_store_that_loses_its_lock(tmp_path: Path, loss: str, flush: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -353,7 +353,7 @@ def test_a_kill_after_a_step_of_a_deletion(open_queue, open_store, tmp_path, mon
 def test_positions_that_cannot_be_deleted(open_queue, tmp_path, monkeypatch):
     queue = open_with_five(open_queue)
 
-    def fail(*found):
+    def fail(*found, **options):
         raise OSError("no room")
 
     with monkeypatch.context() as patch:
