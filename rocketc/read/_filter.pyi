@@ -6,6 +6,8 @@ from datetime import datetime
 
 from typing_extensions import Self
 
+from rocketc.read._sql_filter import SqlFilter
+
 class Filter:
     def __new__(
         cls,
@@ -18,4 +20,5 @@ class Filter:
         *,
         offsets: Mapping[str, Mapping[int | None, tuple[int | None, int | None]]] | None = None,
         unwrap: bool = True,
+        sql: str | SqlFilter | None = None,
     ) -> Self: ...

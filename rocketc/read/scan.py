@@ -1,405 +1,39 @@
-"""Scan and ScanReport: iterate over the messages of a log, or read them as Arrow columns, with filters."""
+"""Scan: iterate over the messages of a log, or read them as Arrow columns, with filters."""
 
 from __future__ import annotations
 
-import datetime
-import errno
 import itertools
 import os
 import re
-import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rocketc._arguments import seconds_of, whole_number
 from rocketc.config_fields import Size, size_of, unknown_keyword
-from rocketc.errors import CorruptRecordError, DamageWarning, MissingTopicWarning, StoreIOError
-from rocketc.files._mapped_file import MappedFile
-from rocketc.files.paths import Log, LogFile, Paths, local_of, resolve, was_deleted
-from rocketc.files.remote import Options, RemoteFile, RemotePath, is_url, shown
+from rocketc.files.paths import Log, LogFile, Paths, local_of, resolve
+from rocketc.files.remote import Options, is_url, shown
 from rocketc.read import arrow_interop
-from rocketc.read._arrow import Batch, Schema, stream_capsule
+from rocketc.read._arrow import Schema, stream_capsule
 from rocketc.read._few_records import few_messages
 from rocketc.read._filter import Filter
 from rocketc.read._message import Message
-from rocketc.read._reader import Reader
-from rocketc.read._walk import Walker
+from rocketc.read.scan_options import Crc, Errors, Offsets, Reading, Sql, Texts, Topics, Unreadable, When
+from rocketc.read.scan_report import ScanReport
+from rocketc.read.scan_run import ScanRun
+from rocketc.read.schemes import find_factory
 from rocketc.rendering import HtmlRepr
 
 if TYPE_CHECKING:
     import pyarrow
     from typing_extensions import Buffer
 
-Topics = str | re.Pattern[str] | Iterable[str | re.Pattern[str]]
-Texts = str | Iterable[str]
-When = int | datetime.datetime
-Offsets = Mapping[str, Mapping[int | None, tuple[int | None, int | None]]]
-Errors = Literal["raise", "skip", "report"]
-Crc = Literal["none", "body", "full"]
-Unreadable = Literal["raise", "skip"]
-
 INT64 = (-(1 << 63), (1 << 63) - 1)
-_CRC = {"none": 0, "body": 1, "full": 2}
-MISSING_FILE = "missing_file"  # the reason of a range of the log whose file was lost
-# The reason of a file that can't be opened, by errno. Other errors do not depend on the file, or it was just deleted.
-UNREADABLE = {errno.EACCES: "no_permission", errno.EPERM: "no_permission", errno.EIO: "unreadable"}
-UNREADABLE_REASONS = frozenset(UNREADABLE.values())
-
-
-@dataclass(frozen=True)
-class Damage:
-    """Bytes that could not be read as records.
-
-    start, stop  physical offsets, half open
-    reason       the first error in the range, one of the names in docs/damage.md
-    """
-
-    file: str | None
-    start: int
-    stop: int
-    reason: str
-
-    def __str__(self) -> str:
-        where = f"{self.file}: " if self.file else ""
-        return f"{where}{self.stop - self.start} bytes lost at physical offset {self.start}: {self.reason}"
-
-
-def torn_tail(damage: Sequence[Damage], end: int | None) -> Damage | None:
-    """Return the damage at the end of the bytes read, left by a killed writer or being written now; otherwise None.
-
-    damage  all damage found, in the order of the log
-    end     physical offset where reading ended
-
-    >>> torn_tail([Damage(None, 0, 10, "zeroed"), Damage(None, 100, 120, "truncated")], end=120)
-    Damage(file=None, start=100, stop=120, reason='truncated')
-    >>> torn_tail([Damage(None, 0, 10, "zeroed")], end=120)
-    """
-    last = damage[-1] if damage else None
-    return last if last is not None and last.stop == end and last.reason != MISSING_FILE else None
-
-
-def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join the ranges that follow one another; they are in order.
-
-    >>> joined([(0, 10), (10, 20), (30, 40)])
-    [(0, 20), (30, 40)]
-    """
-    out: list[tuple[int, int]] = []
-    for start, stop in ranges:
-        if out and out[-1][1] == start:
-            start = out.pop()[0]
-        out.append((start, stop))
-    return out
-
-
-@dataclass
-class ScanReport(HtmlRepr):
-    """Counts and damage of the latest pass over a scan, up to its current position.
-
-    records  messages returned
-    bytes    bytes read
-    blanks   blank records (one at the end of each full file)
-    files    files opened
-    damage   damaged ranges that were skipped (errors="skip" or "report"), also those of missing files
-    missing  ranges of physical offsets between two files that none of the files read contains, in the whole log
-    end      physical offset of the end of the last byte read; None if nothing was read
-    deleted  ranges of physical offsets in files that the store's owner deleted after they were listed, and before they
-             were read; not an error. If the path was a Log or LogFile, such a file is a StoreIOError
-    """
-
-    records: int = 0
-    bytes: int = 0
-    blanks: int = 0
-    files: int = 0
-    damage: list[Damage] = field(default_factory=list)
-    missing: list[tuple[int, int]] = field(default_factory=list)
-    end: int | None = None
-    deleted: list[tuple[int, int]] = field(default_factory=list)
-
-    @classmethod
-    def total(cls, reports: Iterable[ScanReport]) -> ScanReport:
-        """Add up the reports of several passes; those of the files of a log must be in order.
-
-        >>> ScanReport.total([ScanReport(records=2, end=200), ScanReport(records=1, end=300)])
-        ScanReport(records=3, bytes=0, blanks=0, files=0, damage=[], missing=[], end=300, deleted=[])
-        """
-        out = cls()
-        for one in reports:
-            out.records += one.records
-            out.bytes += one.bytes
-            out.blanks += one.blanks
-            out.files += one.files
-            out.damage += one.damage
-            out.missing += one.missing
-            out.deleted = joined([*out.deleted, *one.deleted])
-            out.end = out.end if one.end is None else one.end
-        return out
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """The options of scan() except the filter."""
-
-    start: int | None = None
-    stop: int | None = None
-    columns: Sequence[str] | None = None
-    where: Callable[[Message], bool] | None = None
-    errors: Errors = "raise"
-    crc: Crc = "body"
-    decompress: bool = True
-    unwrap: bool = True
-    batch_bytes: int = 16 << 20
-    max_decompressed: int = 64 << 20
-    storage: Options | None = field(default=None, repr=False)
-    partial: bool = False
-    unreadable: Unreadable = "raise"
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether these options leave out messages."""
-        return self.start is not None or self.stop is not None or self.where is not None
-
-    def __post_init__(self) -> None:
-        if self.errors not in ("raise", "skip", "report"):
-            raise ValueError(f"errors={self.errors!r}: must be 'raise', 'skip' or 'report'")
-        if self.crc not in _CRC:
-            raise ValueError(f"crc={self.crc!r}: must be 'none', 'body' or 'full'")
-        if self.unreadable not in ("raise", "skip"):
-            raise ValueError(f"unreadable={self.unreadable!r}: must be 'raise' or 'skip'")
-        for name, value in (("start", self.start), ("stop", self.stop)):
-            if not (value is None or hasattr(value, "__index__")):  # any int: a range may end outside the log
-                raise TypeError(f"{name}: expected int, got {type(value).__name__}")
-
-
-_ADVICE_PARTIAL = (
-    "restore the file; partial=True reads the files that are there, errors='skip' or 'report' lists the range"
-)
 
 # Shared by all calls of decode() with default options; never modified.
-_PLAIN = _Reading()
+_PLAIN = Reading()
 _NO_FILTER = Filter()
 _USUAL = (_PLAIN.errors, _PLAIN.crc, _PLAIN.batch_bytes, _PLAIN.max_decompressed)
-
-
-class ScanRun:
-    """One pass over the sources of a scan: opens them one after the other and counts what it reads."""
-
-    def __init__(
-        self,
-        scan: Scan,
-        columns: Sequence[str] | None,
-        follow: float | None = None,
-        idle: Callable[[], None] | None = None,
-        body: bool = True,
-    ) -> None:
-        self._scan = scan
-        self._follow = follow
-        self._idle = idle
-        self._walker: Walker | None = None
-        self._noted = 0
-        self._lost_to = 0  # physical offset up to which lost files of the current log are reported
-        self._skipped: LogFile | None = None  # the latest file that was deleted before it was read
-        self._report = ScanReport(missing=[gap for log in scan.logs for gap in log.missing])
-        reading = scan._reading
-        self.reader = Reader(
-            self._walkers(),
-            scan._filter,
-            columns=columns,
-            where=reading.where,
-            decompress=reading.decompress and (body or reading.where is not None),
-            unwrap=reading.unwrap,
-            max_decompressed=reading.max_decompressed,
-            batch_bytes=reading.batch_bytes,
-        )
-
-    def _walkers(self) -> Iterator[Walker]:
-        scan = self._scan
-        if scan._buffer is not None:
-            yield self._open(scan._buffer, scan._base, 0, True, scan.path)
-        for log in scan.logs:
-            self._lost_to = 0
-            if self._follow is not None:
-                yield from self._following(log)
-                continue
-            for file in self._files(log):
-                if scan._is_outside(file):
-                    continue
-                self._pass_lost(log, file.begin)
-                try:
-                    walker = self._open(None, file.base, file.limit, file.last, part=file)
-                except StoreIOError as error:
-                    if not self._may_skip(file):
-                        self._pass_unreadable(file, error)
-                    continue
-                yield walker
-            self._pass_lost(log, None)
-        self._close()
-
-    def _pass_lost(self, log: Log, upto: int | None) -> None:
-        """Report the lost files before a physical offset that are not reported yet; None: all of the log."""
-        for start, stop in self._scan._lost(log):
-            if self._lost_to <= start and (upto is None or stop <= upto):
-                self._lost_to = stop
-                self._lose(Damage(log.lost_name(start), start, stop, MISSING_FILE), _ADVICE_PARTIAL)
-
-    def _pass_unreadable(self, file: LogFile, error: StoreIOError) -> None:
-        """Report a local file that can't be opened, or raise the error."""
-        reading = self._scan._reading
-        reason = UNREADABLE.get(error.errno or 0)
-        if reading.unreadable == "raise" or reading.errors == "raise" or reason is None or is_url(file.path):
-            raise error
-        start = file.begin if reading.start is None else max(file.begin, reading.start)
-        end = min(file.end, reading.stop) if reading.stop is not None else file.end
-        self._lose(Damage(file.path, start, end, reason), "")
-
-    def _lose(self, damage: Damage, advice: str) -> None:
-        """Report damage between two walkers as the scan's `errors` says."""
-        self._close()
-        if self._scan._reading.errors == "raise":
-            raise CorruptRecordError(damage.file, damage.start, damage.reason, advice)
-        self._report.damage.append(damage)
-        if self._scan._reading.errors == "report":
-            warnings.warn(str(damage), DamageWarning, stacklevel=4)
-
-    def _files(self, log: Log) -> Iterator[LogFile]:
-        """Yield the files of a log. If the last one was deleted before it was read, list and yield later ones."""
-        scan, files = self._scan, log.files
-        while files:
-            yield from files
-            last = files[-1]
-            if last is not self._skipped or scan._listed is None or len(scan.logs) != 1:
-                return
-            later = (file for log in resolve(scan._listed, scan._reading.storage) for file in log.files)
-            files = tuple(file for file in later if file.base is not None and file.base >= last.next_base)
-
-    def _following(self, log: Log) -> Iterator[Walker]:
-        """Yield a walker for each file of a growing log, without end or up to the stop of the scan."""
-        position: int | None = None
-        stop = self._scan._reading.stop
-        while stop is None or position is None or position < stop:
-            waiting = True
-            for file in log.files:
-                if self._scan._is_outside(file) or (
-                    position is not None and file.base is not None and file.base + file.size <= position
-                ):
-                    continue
-                self._pass_lost(log, file.begin)
-                try:
-                    source = MappedFile(file.path)
-                except StoreIOError:
-                    if not self._may_skip(file):
-                        raise
-                    continue
-                walker = self._open(source, file.base, file.limit, file.last, file.path, position)
-                yield walker
-                while not walker.done and source.size_now() <= source.size:
-                    self._wait()
-                    yield walker
-                waiting = walker.position == position
-                position = walker.position
-            if waiting:
-                self._wait()
-            [log] = resolve(self._scan.path)
-
-    def _may_skip(self, file: LogFile) -> bool:
-        """Whether a file could not be opened because the store's owner has deleted it; then note this in the report."""
-        if isinstance(self._scan.path, (Log, LogFile)) or not was_deleted(file.path):
-            return False
-        self._report.deleted = joined([*self._report.deleted, (file.origin, file.next_base)])
-        self._skipped = file
-        return True
-
-    def _wait(self) -> None:
-        self.note()
-        if self._idle is not None:
-            self._idle()
-        time.sleep(self._follow or 0)
-
-    def _open(
-        self,
-        source: Any,
-        base: int | None,
-        limit: int,
-        last: bool,
-        path: str | None = None,
-        position: int | None = None,
-        part: LogFile | None = None,
-    ) -> Walker:
-        self._close()
-        reading = self._scan._reading
-        starts = [reading.start if position is None else position, None if part is None else part.start]
-        stops = [reading.stop, None if part is None else part.stop]
-        start = max((start for start in starts if start is not None), default=None)
-        stop = min((stop for stop in stops if stop is not None), default=None)
-        how: dict[str, Any] = {
-            "limit": limit,
-            "start": start,
-            "stop": stop,
-            "search": part is not None and (part.start, part.stop) != (None, None),
-            "exact": part is not None and part.exact and start == part.start,
-            "exact_stop": None if part is None else part.exact_stop,
-            "crc": _CRC[reading.crc],
-            "errors": reading.errors,
-            "last": last,
-            "follow": self._follow is not None,
-        }
-        if part is None:
-            self._walker = Walker(source, base, self._scan._filter, file=path, **how)
-        else:
-            self._walker = open_walker(part, self._scan._filter, reading.storage, **how)
-        self._report.files += 1
-        return self._walker
-
-    def _close(self) -> None:
-        """Add the counts of the current walker to the report."""
-        self.note()
-        if self._walker is not None:
-            self._report = self.report()
-            self._walker = None
-            self._noted = 0
-
-    def note(self) -> None:
-        """Issue a DamageWarning for each new damaged range, if errors is "report"."""
-        if self._walker is None or self._scan._reading.errors != "report":
-            return
-        for start, stop, reason in self._walker.damage[self._noted :]:
-            warnings.warn(str(Damage(self._walker.file, start, stop, reason)), DamageWarning, stacklevel=4)
-        self._noted = len(self._walker.damage)
-
-    def report(self) -> ScanReport:
-        """Return the report including the current walker."""
-        done, walker = self._report, self._walker
-        out = ScanReport(
-            self.reader.records, done.bytes, done.blanks, done.files, list(done.damage), list(done.missing), done.end,
-            list(done.deleted),
-        )  # fmt: skip
-        if walker is not None:
-            out.bytes += walker.walked
-            out.blanks += walker.blanks
-            out.damage += [Damage(walker.file, *entry) for entry in walker.damage]
-            out.end = walker.position
-        return out
-
-    def blocks(self) -> Iterator[list[Message]]:
-        for block in self.reader:
-            self.note()
-            yield block
-        self.note()
-        self._warn_of_topics()
-
-    def batches(self) -> Iterator[Batch]:
-        while (batch := self.reader.next_batch()) is not None:
-            self.note()
-            yield batch
-        self.note()
-        self._warn_of_topics()
-
-    def _warn_of_topics(self) -> None:
-        """Issue a MissingTopicWarning if this pass found nothing because no store has the topics of the scan."""
-        if self.reader.records == 0 and self._follow is None and (text := self._scan._missing_topics()):
-            warnings.warn(text, MissingTopicWarning, stacklevel=3)
 
 
 class Scan(HtmlRepr):
@@ -435,7 +69,7 @@ class Scan(HtmlRepr):
         buffer: Any,
         base: int | None,
         filter: Filter,
-        reading: _Reading,
+        reading: Reading,
         asked: Mapping[str, object],
     ) -> None:
         self.logs = logs
@@ -447,6 +81,11 @@ class Scan(HtmlRepr):
         self._reading = reading
         self._asked = {name: value for name, value in asked.items() if value is not None}
         self._column_names = Schema(reading.columns).names
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether a pass returns the messages in ascending order of their physical offsets."""
+        return len(self.logs) < 2
 
     @property
     def column_names(self) -> list[str]:
@@ -479,7 +118,7 @@ class Scan(HtmlRepr):
 
     def _options(self) -> Iterator[tuple[str, str]]:
         """Yield the options of scan() that differ from their defaults, with their values as text of limited length."""
-        usual = _Reading()
+        usual = Reading()
         asked = {name: value for name, value in vars(self._reading).items() if value != getattr(usual, name)}
         for name, value in {**self._asked, **asked}.items():
             if name != "storage":
@@ -684,38 +323,16 @@ class Scan(HtmlRepr):
 
 
 def _scan_of(
-    logs: list[Log], path: Any, buffer: bytes | None, base: int | None, reading: _Reading, asked: dict[str, Any]
+    logs: list[Log], path: Any, buffer: bytes | None, base: int | None, reading: Reading, asked: dict[str, Any]
 ) -> Scan:
     """Return an unpickled scan."""
     return Scan(logs, path, buffer, base, Filter(**asked, unwrap=reading.unwrap), reading, asked)
 
 
-def open_walker(file: LogFile, filter: Filter, storage: Options | None = None, **how: Any) -> Walker:
-    """Return a walker over a file that resolve() found, local or remote.
-
-    storage  options of the file systems of URLs
-    how      arguments of Walker except source, base, limit, last and file
-
-    Raises StoreIOError.
-
-    >>> open_walker(LogFile("nowhere", 0, 100, 100, True), Filter())
-    Traceback (most recent call last):
-        ...
-    rocketc.errors.StoreIOError: [Errno 2] No such file or directory: 'nowhere'
-    """
-    how |= {"limit": file.limit, "last": file.last}
-    if not is_url(file.path):
-        return Walker(MappedFile(file.path), file.base, filter, file=file.path, **how)
-    stop = how.get("stop")
-    behind = None if stop is None or file.base is None else stop - file.base
-    source = RemoteFile(RemotePath(file.path, storage), file.size, behind)
-    return Walker(source.view, file.base, filter, file=shown(file.path), fetch=source.fetch, **how)
+_ASKED = ("topics", "queues", "tags", "keys", "sql", "begin", "end", "offsets")  # arguments of scan() for the filter
 
 
-_ASKED = ("topics", "queues", "tags", "keys", "begin", "end", "offsets")  # arguments of scan() for the filter
-
-
-def _asked_for(logs: list[Log], path: Any, buffer: Any, base: int | None, reading: _Reading, *asked: Any) -> Scan:
+def _asked_for(logs: list[Log], path: Any, buffer: Any, base: int | None, reading: Reading, *asked: Any) -> Scan:
     """Create a scan; asked are the values of _ASKED."""
     named = dict(zip(_ASKED, asked, strict=True))
     return Scan(logs, path, buffer, base, Filter(**named, unwrap=reading.unwrap), reading, named)
@@ -728,6 +345,7 @@ def scan(
     queues: int | Iterable[int] | None = None,
     tags: Texts | None = None,
     keys: Texts | None = None,
+    sql: Sql | None = None,
     begin: When | None = None,
     end: When | None = None,
     offsets: Offsets | None = None,
@@ -744,20 +362,31 @@ def scan(
     storage_options: Options | None = None,
     partial: bool = False,
     unreadable: Unreadable = "raise",
+    credentials: object = None,
+    tls: object = False,
+    group: str | None = None,
     **unknown: NoReturn,
 ) -> Scan:
     """Read the messages of a RocketMQ commit log, without a broker. The log may be in use, copied or damaged.
 
+    Or read the topics of a running cluster: rocketmq://127.0.0.1:9876/orders, with the address of a name server. A pass
+    then reads the messages that are there when it begins, and leaves nothing in the brokers.
+
     path        store root, commit log folder, file, glob, or a list of them. URLs need the extra `remote`: s3://,
-                hdfs://, gs://, http://, and all others that fsspec supports
+                hdfs://, gs://, http://, and all others that fsspec supports. A cluster: rocketmq://HOST:PORT/TOPIC,
+                with more name servers after `;`. A `*` in the topic is any text
     topics      names, and compiled patterns that match the whole topic. If the scan finds no message, and the store
-                does not have these topics, a MissingTopicWarning names the most similar one
+                does not have these topics, a MissingTopicWarning names the most similar one. Of a cluster: for a URL
+                without a topic
     queues      queue ids
     tags        the message's TAGS is one of them; "A||B" is both, "*" is all
     keys        one of them is among the blank-separated KEYS, or is UNIQ_KEY
+    sql         an SQL92 filter over the properties, in RocketMQ's language (extra `sql`): "price > 10 AND a IS NULL".
+                A broker with the same subscription returns the same messages
     begin, end  store timestamps, [begin, end): ms since the epoch, or aware datetimes
     offsets     {topic: {queue id: (begin, end)}}: queue offsets, [begin, end), None for no bound. Of a topic listed
-                here only the listed queues pass; None as queue id means all other queues
+                here only the listed queues pass; None as queue id means all other queues. Of a cluster: a queue id
+                is that of a queue on each broker
     start, stop physical offsets, [start, stop): records whose first byte is in this range
     columns     names and order of the Arrow columns; None: all
     where       a predicate of Message, applied last
@@ -777,8 +406,13 @@ def scan(
                 deleted because they were old, and files that the path leaves out are not read: neither is damage
     unreadable  of a file without permission or with a disk error: "raise": raise StoreIOError; "skip": the file is
                 damage (`no_permission`, `unreadable`), unless errors is "raise"
+    credentials of a cluster: the account that signs requests, a rocketc.client.Credentials; never shown
+    tls         of a cluster: True, or a rocketc.client.Tls
+    group       of a cluster: the consumer group of the pulls, for accounts that may not use TOOLS_CONSUMER
 
-    Raises StoreIOError at once for a path that cannot be read, ValueError and TypeError for invalid options.
+    start, stop, storage_options, partial and unreadable are for files. Raises StoreIOError at once for a path that
+    cannot be read, ValueError and TypeError for invalid options (SqlError, a ValueError, for a wrong filter). A pass of
+    a cluster raises TopicNotFoundError, NotSentError, NoAnswerError, ConnectionLostError or AnswerError.
 
     >>> import pathlib, tempfile, rocketc
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -792,11 +426,24 @@ def scan(
     if not isinstance(path, (str, os.PathLike, LogFile, Log)):
         path = list(path)
     sizes = size_of("batch_bytes", batch_bytes, 1), size_of("max_decompressed", max_decompressed)
-    reading = _Reading(
+    if (found := find_factory(path)) is not None:
+        url, factory = found
+        of_files = {"start": start, "stop": stop, "storage_options": storage_options, "partial": partial}
+        scanned: Scan = factory(
+            url, topics=topics, queues=queues, tags=tags, keys=keys, sql=sql, begin=begin, end=end, offsets=offsets,
+            columns=columns, where=where, errors=errors, crc=crc, decompress=decompress, unwrap=unwrap,
+            batch_bytes=sizes[0], max_decompressed=sizes[1], credentials=credentials, tls=tls, group=group,
+            unreadable=unreadable, **of_files,
+        )  # fmt: skip
+        return scanned
+    for name, value in (("credentials", credentials), ("tls", tls or None), ("group", group)):
+        if value is not None:
+            raise ValueError(f"{name} is for a cluster, as in rocketmq://127.0.0.1:9876/orders, not for files")
+    reading = Reading(
         start, stop, columns, where, errors, crc, decompress, unwrap, *sizes, storage_options, partial, unreadable
     )
     logs = resolve(path, storage_options)
-    return _asked_for(logs, path, None, None, reading, topics, queues, tags, keys, begin, end, offsets)
+    return _asked_for(logs, path, None, None, reading, topics, queues, tags, keys, sql, begin, end, offsets)
 
 
 def decode(
@@ -807,6 +454,7 @@ def decode(
     queues: int | Iterable[int] | None = None,
     tags: Texts | None = None,
     keys: Texts | None = None,
+    sql: Sql | None = None,
     begin: When | None = None,
     end: When | None = None,
     offsets: Offsets | None = None,
@@ -839,8 +487,8 @@ def decode(
         base_offset = whole_number("base_offset", base_offset, *INT64)
     view = buffer if type(buffer) is bytes else memoryview(buffer).cast("B")
     if (
-        (topics is None and queues is None and tags is None and keys is None and begin is None and end is None)
-        and (offsets is None and start is None and stop is None and columns is None and where is None)
+        (topics is None and queues is None and tags is None and keys is None and sql is None and begin is None)
+        and (end is None and offsets is None and start is None and stop is None and columns is None and where is None)
         and decompress is True
         and unwrap is True
         and (errors, crc, batch_bytes, max_decompressed) == _USUAL
@@ -849,5 +497,5 @@ def decode(
         scan.logs, scan.path, scan._buffer, scan._base = [], file, view, base_offset
         return scan
     sizes = size_of("batch_bytes", batch_bytes, 1), size_of("max_decompressed", max_decompressed)
-    reading = _Reading(start, stop, columns, where, errors, crc, decompress, unwrap, *sizes)
-    return _asked_for([], file, view, base_offset, reading, topics, queues, tags, keys, begin, end, offsets)
+    reading = Reading(start, stop, columns, where, errors, crc, decompress, unwrap, *sizes)
+    return _asked_for([], file, view, base_offset, reading, topics, queues, tags, keys, sql, begin, end, offsets)

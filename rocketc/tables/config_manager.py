@@ -42,6 +42,7 @@ class ConfigManager(ABC):
     """
 
     NAME = ""  # of the file
+    COMPACT = False  # whether the file is one line
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Clock = now_ms) -> None:
         self.path = os.fspath(path)
@@ -99,14 +100,27 @@ class ConfigManager(ABC):
         counter, timestamp = (number if type(number) is int else 0 for number in found)
         return counter, timestamp
 
-    def _next_version(self) -> None:
-        """Increment the version as RocketMQ does. The caller holds the lock."""
+    def _next_version(self, changes: int = 1) -> None:
+        """Increment the version as RocketMQ does, for each change. The caller holds the lock."""
         counter, _ = self.version
         version = self._data.get("dataVersion")
         if not isinstance(version, dict):
             version = self._data["dataVersion"] = {"counter": 0, "stateVersion": 0, "timestamp": 0}
         stamp = "timestatmp" if "timestatmp" in version else "timestamp"  # the spelling of RocketMQ 4.0
-        self._data["dataVersion"] = {**version, "counter": counter + 1, stamp: self._clock()}
+        self._data["dataVersion"] = {**version, "counter": counter + changes, stamp: self._clock()}
+
+    def has_version(self, version: Mapping[str, int]) -> bool:
+        """Whether `dataVersion` is equal to that of another broker's table: counter, timestamp and stateVersion."""
+        own = self._data.get("dataVersion")
+        state = own.get("stateVersion", 0) if isinstance(own, dict) else 0
+        told = version.get("counter", 0), version.get("timestamp", 0)
+        return (state, self.version) == (version.get("stateVersion", 0), told)
+
+    def _take_version(self, version: Mapping[str, int] | None) -> None:
+        """Have the `dataVersion` of another broker's table; None: it lacks one. The caller holds the lock."""
+        self._changed = True
+        if version is not None:
+            self._data["dataVersion"] = dict(version)
 
     def change_version(self) -> None:
         """Increment `dataVersion`: others must read the table again, for another reason than a changed entry."""
@@ -133,7 +147,7 @@ class ConfigManager(ABC):
                 self._changed = False
             try:
                 make_folder(os.path.dirname(self.path) or ".")
-                write_table(self.path, data)
+                write_table(self.path, data, compact=self.COMPACT)
             except BaseException:
                 self._changed = True
                 raise
@@ -236,6 +250,36 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
             self._changed = True
         self.on_change(entry)
         return True
+
+    def take(self, table: Mapping[str, object], version: Mapping[str, int]) -> tuple[bool, list[str]]:
+        """Have the entries of another broker's table, only them, and its version; persist() writes it.
+
+        table    objects as in the file, by name
+        version  its `dataVersion`
+        An entry that is not valid does not replace the one of this table. Returns whether an entry changed, and what is
+        wrong with the entries that are not valid.
+        """
+        faults, changed = [], []
+        with self._lock:
+            for name, found in table.items():
+                try:
+                    entry = self._type.from_file(found)
+                except ValueError as error:
+                    faults.append(f"{name}: {error}")
+                    continue
+                assert isinstance(found, dict)
+                self._raw[name] = in_order(found)
+                if self._entries.get(name) != entry:
+                    self._entries[name] = entry
+                    changed.append(entry)
+            gone = [name for name in self._entries if name not in table]
+            for name in gone:
+                del self._entries[name], self._raw[name]
+            self.generation += len(changed) + len(gone)
+            self._take_version(version)
+        for entry in changed:
+            self.on_change(entry)
+        return bool(changed or gone), faults
 
     def delete(self, names: str | Iterable[str], *, persist: bool = True) -> list[str]:
         """Remove entries, in memory and on the disk. Returns the names that existed.

@@ -25,12 +25,17 @@ _OTHERS = re.compile(r"[^][}{]+")
 _WORDS = {"true": True, "false": False, "null": None}
 
 
-def parse(text: str | bytes, *, object_names: bool = False) -> Any:
+def parse(
+    text: str | bytes, *, object_names: bool = False, slow_most: int | None = None, integers_most: int | None = None
+) -> Any:
     """Parse a JSON text. Names may be integers without quotes; these become int.
 
     text          bytes are UTF-8
     object_names  names may also be objects, as in a Java map whose keys are objects. Such a name becomes a tuple of its
                   (name, value) pairs, which must not be objects or lists
+    slow_most     characters of a text that is parsed again, a hundred times slower, to say what is wrong and where;
+                  None: all. The texts of peers need a limit
+    integers_most  with slow_most: names that are integers, which take ten times as long as others; None: any number
     Raises ValueError with the line and column; columns are characters, counted from 1. Time and memory are proportional
     to the length of any text.
 
@@ -44,17 +49,22 @@ def parse(text: str | bytes, *, object_names: bool = False) -> Any:
     if object_names and "{{" in text:
         return _Parser(text, object_names=True).parse()
     try:
-        return _parse_fast(text)
+        return _parse_fast(text, integers_most)
     except (ValueError, RecursionError):
-        return _Parser(text).parse()  # its errors say what is wrong and where
+        if slow_most is not None and len(text) > slow_most:
+            raise ValueError(f"wrong somewhere; only a text of {slow_most} characters is searched for errors") from None
+        return _Parser(text, object_names=object_names).parse()  # its errors say what is wrong and where
 
 
-def _parse_fast(text: str) -> Any:
+def _parse_fast(text: str, integers_most: int | None = None) -> Any:
     """Parse with Python's parser, which is ten times faster. Raises ValueError or RecursionError for other texts."""
     numbers = 0
     if _MARK not in text:
         # Inside a string, this makes the JSON invalid: the quote ends the string, and no value begins with a backslash.
-        text, numbers = _UNQUOTED.subn(rf'\1"\{_MARK}\2"', text)
+        count = 0 if integers_most is None else integers_most + 1
+        text, numbers = _UNQUOTED.subn(rf'\1"\{_MARK}\2"', text, count)
+        if integers_most is not None and numbers > integers_most:
+            raise ValueError(f"more than {integers_most} names are integers")
     pairs_hook = _with_numbers if numbers else None
     value = json.loads(text, object_pairs_hook=pairs_hook, parse_constant=_refuse, parse_float=_finite)
     levels = _OTHERS.sub("", _STRING.sub("", text))
@@ -172,15 +182,20 @@ class _Parser:
         self._pos += 1
         found: dict[Any, Any] = {}
         self._object_names = False
+        self._skip_blanks()
         while not self._take("}"):
             if found and not self._take(","):
                 raise self._wrong("expected , or }")
+            self._skip_blanks()
             name = self._name()
+            self._skip_blanks()
             if not self._take(":"):
                 raise self._wrong("expected :")
+            self._skip_blanks()
             if self._text[self._pos : self._pos + 1] in ("{", "["):
                 raise self._wrong("an object or list in a name")
             self._value(found, name)
+            self._skip_blanks()
         self._object_names = True
         return tuple(found.items())
 
@@ -236,7 +251,8 @@ def to_bytes(data: Any, *, compact: bool = False) -> bytes:
     """Write JSON in UTF-8 as RocketMQ does, which is as fastjson 1 does.
 
     One tab per level, no space after the colon. A string name begins a line. An integer name is written without quotes
-    and does not begin a line. Lists stay on one line. An entry with the value None is written as null; RocketMQ omits
+    and does not begin a line. A name may also be a tuple of (name, value) pairs, as parse() returns an object that is a
+    name. Lists stay on one line. An entry with the value None is written as null; RocketMQ omits
     such entries.
 
     compact  without line breaks and tabs
@@ -285,8 +301,12 @@ def _put(pieces: list[str], value: Any, depth: int, line: str) -> None:
                 before = f"{before}{inner_tabs}{_quoted(name)}:"
             elif type(name) is int:
                 before = f"{before}{name}:"
+            elif type(name) is tuple:
+                pieces.append(before)
+                _put(pieces, dict(name), depth + 1, line)
+                before = ":"
             else:
-                raise TypeError(f"{name!r} can't be a name in a table: names are str or int")
+                raise TypeError(f"{name!r} can't be a name in a table: names are str or int, or tuples of pairs")
             if type(inner) is int:
                 pieces.append(f"{before}{inner}")
             else:

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rocketc.tables.config_manager import Clock, ConfigEntry, ConfigMap, now_ms, path_of
+from rocketc.tables.topics import NAME_CHARACTERS
 
+GROUP_MOST = 255  # characters
 FORBIDDEN_READ = 4  # bit of what a group must not do with a topic
+
+
+def group_name_error(name: str) -> str | None:
+    """Return why a group must not have this name, as text; None if it is allowed.
+
+    >>> group_name_error("audit"), group_name_error("my audit")
+    (None, 'a group name may only have letters, digits and %|_-')
+    """
+    if not name.strip():
+        return "a group name must not be empty"
+    if not NAME_CHARACTERS.fullmatch(name):
+        return "a group name may only have letters, digits and %|_-"
+    return f"a group name has {GROUP_MOST} characters at most, not {len(name)}" if len(name) > GROUP_MOST else None
 
 
 def _customized() -> dict[str, Any]:
@@ -141,6 +157,54 @@ class SubscriptionGroups(ConfigMap[SubscriptionGroupConfig]):
             self.generation += 1
             self._next_version()
             self._changed = True
+
+    def take_forbidden(self, table: Mapping[str, Mapping[str, int]]) -> None:
+        """Have the bits of another broker's table, by group and topic; persist() writes it.
+
+        >>> import tempfile
+        >>> groups = SubscriptionGroups(tempfile.mkdtemp())
+        >>> groups.take_forbidden({"audit": {"orders": 4}})
+        >>> groups.is_readable("audit", "orders")
+        False
+        """
+        with self._lock:
+            found = {group: dict(topics) for group, topics in table.items()}
+            if found != self._forbidden:
+                self._forbidden = found
+                self.generation += 1
+                self._changed = True
+
+    @property
+    def forbidden_count(self) -> int:
+        """The number of pairs of a group and a topic with something that is forbidden.
+
+        >>> import tempfile
+        >>> SubscriptionGroups(tempfile.mkdtemp()).forbidden_count
+        0
+        """
+        return sum(map(len, self._forbidden.values()))
+
+    def keep_forbidden(self, is_kept: Callable[[str, str], bool]) -> None:
+        """Remove the pairs for which is_kept(group, topic) is False; persist() writes it.
+
+        >>> import tempfile
+        >>> groups = SubscriptionGroups(tempfile.mkdtemp())
+        >>> groups.set_readable("audit", "orders", False)
+        >>> groups.keep_forbidden(lambda group, topic: topic != "orders")
+        >>> groups.forbidden
+        {}
+        """
+        with self._lock:
+            kept = {
+                group: {topic: bits for topic, bits in topics.items() if is_kept(group, topic)}
+                for group, topics in self._forbidden.items()
+            }
+            kept = {group: topics for group, topics in kept.items() if topics}
+            if kept != self._forbidden:
+                self._forbidden = kept
+                self.generation += 1
+                self._next_version()
+                self._changed = True
 
     def _to_write(self) -> dict[str, Any]:
         data = super()._to_write()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from rocketc._arguments import whole_number
@@ -74,6 +74,27 @@ class ConsumerOffsets(ConfigManager):
                 self._next_version()
             self._commits += 1
             self._changed = True
+
+    def take(self, table: Mapping[str, Mapping[int, int]], version: Mapping[str, int] | None) -> bool:
+        """Have the offsets of another broker, and its version; persist() writes them. Returns False if they are equal.
+
+        table    next offsets by queue id, by `topic@group`: each replaces all queues of this name. Other names stay
+        version  its `dataVersion`; None: it lacks one, as RocketMQ 4
+
+        >>> import tempfile
+        >>> offsets = ConsumerOffsets(tempfile.mkdtemp())
+        >>> offsets.take({"orders@audit": {0: 12}}, {"counter": 3, "stateVersion": 0, "timestamp": 9})
+        True
+        >>> offsets.get("orders", "audit", 0), offsets.version
+        (12, (3, 9))
+        """
+        with self._lock:
+            changed = {name: dict(queues) for name, queues in table.items() if self._table.get(name) != queues}
+            if not changed and (version is None or self.has_version(version)):
+                return False
+            self._table |= changed
+            self._take_version(version)
+            return True
 
     def queues(self, topic: str, group: str) -> dict[int, int]:
         """Return a copy of a group's next offsets by queue id."""
@@ -186,6 +207,7 @@ class DelayOffsets(ConfigManager):
         if table is None:
             self._warn(f"{self.path}: offsetTable is not a map of offsets; it is read as empty")
         self._table = table or {}
+        self._is_taken = False  # the table and its version are another broker's
 
     def get(self, level: int) -> int:
         """Return the next offset of a level; 0 if nothing was delivered."""
@@ -197,7 +219,22 @@ class DelayOffsets(ConfigManager):
         offset = whole_number("offset", offset, 0, _INT64[1])
         with self._lock:
             self._table[level] = offset
-            self._changed = True
+            self._changed, self._is_taken = True, False
+
+    def take(self, table: Mapping[int, int], version: Mapping[str, int] | None) -> bool:
+        """Have the offsets of another broker, and its version; persist() writes them. Returns False if they are equal.
+
+        >>> import tempfile
+        >>> offsets = DelayOffsets(tempfile.mkdtemp())
+        >>> offsets.take({3: 51}, None), offsets.take({3: 51}, None)
+        (True, False)
+        """
+        with self._lock:
+            if self._table == table and (version is None or self.has_version(version)):
+                return False
+            self._table, self._is_taken = dict(table), True
+            self._take_version(version)
+            return True
 
     def items(self) -> list[tuple[int, int]]:
         """Return (level, next offset) of all current entries."""
@@ -205,6 +242,6 @@ class DelayOffsets(ConfigManager):
             return list(self._table.items())
 
     def _to_write(self) -> dict[str, Any]:
-        if not self.is_v4_format:
+        if not self.is_v4_format and not self._is_taken:
             self._next_version()
         return {**self._data, "offsetTable": in_java_order(self._table, 64)}

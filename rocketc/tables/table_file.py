@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,14 +50,14 @@ def read_table(path: str | os.PathLike[str]) -> ConfigTable:
     """
     path = os.fspath(path)
     try:
-        return ConfigTable(path, _read(path))
+        return ConfigTable(path, read_object(path))
     except (ConfigTableError, StoreIOError) as error:
         first = error
     try:
         if path.endswith(".bak") or (isinstance(first, StoreIOError) and first.errno in _PASSING):
             raise first
         try:
-            return ConfigTable(f"{path}.bak", _read(f"{path}.bak"), _plain(first))
+            return ConfigTable(f"{path}.bak", read_object(f"{path}.bak"), _plain(first))
         except (ConfigTableError, StoreIOError) as second:
             if _is_missing(second):
                 raise first from None
@@ -75,13 +76,24 @@ def _plain(error: Exception) -> str:
     return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
-def _read(path: str) -> dict[Any, Any]:
+def read_object(path: str, *, object_names: bool = False) -> dict[Any, Any]:
+    """Read one file that is a JSON object, and not its `.bak`.
+
+    object_names  names may also be objects: see rocketc.tables.fastjson.parse()
+    Raises StoreIOError, or ConfigTableError if it is not an object.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "offsets.json"
+    >>> _ = path.write_text('{"offsetTable":{{"queueId":1}:7}}')
+    >>> read_object(str(path), object_names=True)
+    {'offsetTable': {(('queueId', 1),): 7}}
+    """
     with BlockFile(path) as file:
         if file.size > LARGEST:
             raise ConfigTableError(f"{path}: {file.size} bytes are too large for a table of at most {LARGEST}")
         raw = file.read(0, file.size)
     try:
-        found = parse(raw)
+        found = parse(raw, object_names=object_names)
     except ValueError as error:
         raise ConfigTableError(f"{path}: {error}") from None
     if not isinstance(found, dict):
@@ -113,10 +125,11 @@ def write_table(path: str | os.PathLike[str], data: dict[Any, Any], *, compact: 
     replace_file(path, raw)
 
 
-def replace_file(path: str | os.PathLike[str], raw: bytes) -> None:
+def replace_file(path: str | os.PathLike[str], raw: bytes, *, keep_mode: bool = False) -> None:
     """Write a file as a whole, durably, and keep its previous version as `.bak`: the steps of write_table().
 
-    path  the file; its folder exists
+    path       the file; its folder exists
+    keep_mode  the new file gets the permissions of the one that it replaces, and its owner if this process may do so
     Raises StoreIOError or StoreFullError with the file's name; the file is then the old or the new one.
 
     >>> import pathlib, tempfile
@@ -128,7 +141,7 @@ def replace_file(path: str | os.PathLike[str], raw: bytes) -> None:
     path = os.fspath(path)
     new, old = f"{path}.tmp", f"{path}.bak.tmp"
     try:
-        _write(new, raw)
+        _write(new, raw, like=path if keep_mode else None)
         has_old = _keep(path, old)
         with errors_named(path):
             os.rename(new, path)
@@ -146,14 +159,25 @@ def replace_file(path: str | os.PathLike[str], raw: bytes) -> None:
         raise
 
 
-def _write(path: str, raw: bytes) -> None:
+def _write(path: str, raw: bytes, like: str | None = None) -> None:
     with errors_named(path):
         fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
+            if like is not None:
+                _take_owner_and_mode(fd, os.stat(like))
             write_all(fd, raw)
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def _take_owner_and_mode(fd: int, of: os.stat_result) -> None:
+    """Give an open file, still empty, the owner and the permissions of another one."""
+    now = os.fstat(fd)
+    if (now.st_uid, now.st_gid) != (of.st_uid, of.st_gid):
+        with contextlib.suppress(PermissionError):  # only root may do that
+            os.fchown(fd, of.st_uid, of.st_gid)
+    os.fchmod(fd, stat.S_IMODE(of.st_mode))
 
 
 def _keep(path: str, old: str) -> bool:

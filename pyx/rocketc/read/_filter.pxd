@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.format._record cimport Record
 from rocketc.format._text_table cimport TextTable
+from rocketc.read._sql_filter cimport SqlFilter
 
 # Queue offsets [begin, end) that pass in a queue. The entries of a topic are adjacent.
 ctypedef struct Offsets:
@@ -18,6 +19,7 @@ cdef class Filter:
         TextTable _topics   # None: every topic
         TextTable _tags     # None: all
         TextTable _keys     # None: all
+        SqlFilter _sql      # None: all
         list _names         # the topics given by name
         list _patterns      # re.Pattern, matched with topics that are not in _topics yet
         bint _ask           # there are patterns
@@ -30,6 +32,7 @@ cdef class Filter:
         bint _unwrap        # inner batches are split
         bint _all           # nothing is filtered
     cdef int verdict(self, const Record* r) noexcept nogil
+    cdef bint _has_key(self, const Record* r) noexcept nogil
     cdef bint _has_offset(self, const Record* r) noexcept nogil
     cdef int _take_offsets(self, dict offsets) except -1
     cdef int verdict_of_content(self, const Record* r) noexcept nogil

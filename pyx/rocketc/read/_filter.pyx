@@ -15,6 +15,7 @@ from rocketc.c.layout cimport (
 from rocketc.c.properties cimport rc_find_property
 from rocketc.format._record cimport Record, is_to_unwrap
 from rocketc.format._text_table cimport KEEP, SKIP, TextTable, UNKNOWN
+from rocketc.read._sql_filter cimport SqlFilter, sql_matches
 
 from rocketc.read.regex import limited
 
@@ -48,7 +49,7 @@ cdef int64_t ms_of(str what, object when, int64_t default) except? -1:
 
 
 cdef class Filter:
-    """The filter arguments of rocketc.scan(): topics, queues, tags, keys, begin, end, offsets; None filters nothing.
+    """The filter arguments of rocketc.scan(): topics, queues, tags, keys, sql, begin, end, offsets; None: everything.
 
     A record passes if all of these hold:
 
@@ -56,16 +57,17 @@ cdef class Filter:
     queues   its queue id is one of them
     tags     its TAGS is one of them ("A||B" is both)
     keys     one of them is among its KEYS or is its UNIQ_KEY
+    sql      this expression is true for its properties: a text, or a SqlFilter
     begin, end  its store timestamp is in [begin, end)
     offsets  its queue offset is in a range given for its topic
 
-    The messages of an inner batch have their own queue offsets, tags and keys. So a batch passes these conditions, and
+    The messages of an inner batch have their own queue offsets and properties. So a batch passes these conditions, and
     its messages are checked one by one. With unwrap=False a batch is checked like any other record.
     """
 
     def __cinit__(
         self, topics=None, queues=None, tags=None, keys=None, begin=None, end=None, *,
-        offsets=None, bint unwrap=True,
+        offsets=None, bint unwrap=True, sql=None,
     ):
         cdef int i
         self._unwrap = unwrap
@@ -88,6 +90,12 @@ cdef class Filter:
                 self._tags = table_of("tags", [t.strip() for item in names for t in item.split("||")])
         if keys is not None:
             self._keys = table_of("keys", keys)
+        if sql is not None:
+            if not isinstance(sql, SqlFilter):
+                from rocketc.read.sql import whole_sql      # late: it needs lark
+
+                sql = whole_sql(sql)
+            self._sql = sql
         if queues is not None:
             if isinstance(queues, (str, bytes)) or not hasattr(queues, "__iter__"):
                 queues = [queues]
@@ -104,8 +112,8 @@ cdef class Filter:
             self._take_offsets(dict(offsets))
         self._ask = len(self._patterns) > 0
         self._all = (
-            self._topics is None and self._tags is None and self._keys is None and self._queue_count < 0
-            and begin is None and end is None and self._ranged is None
+            self._topics is None and self._tags is None and self._keys is None and self._sql is None
+            and self._queue_count < 0 and begin is None and end is None and self._ranged is None
         )
 
     def __dealloc__(self):
@@ -172,29 +180,36 @@ cdef class Filter:
         return self.verdict_of_content(r)
 
     cdef int verdict_of_content(self, const Record* r) noexcept nogil:
-        """Return SKIP or KEEP by queue offset, tags and keys; r may be a message of an inner batch."""
-        cdef int at = 0, n, end
-        cdef const void* blank
+        """Return SKIP or KEEP by queue offset and properties; r may be a message of an inner batch."""
+        cdef int at = 0, n
         if self._ranged is not None and not self._has_offset(r):
             return SKIP
         if self._tags is not None:
             n = rc_find_property(r.props, r.props_len, RC_PROPERTY_TAGS, &at)
             if n < 0 or self._tags.get(r.props + at, n) != KEEP:
                 return SKIP
-        if self._keys is None:
-            return KEEP
+        if self._keys is not None and not self._has_key(r):
+            return SKIP
+        if self._sql is not None:
+            if not sql_matches(&self._sql.program, <const char*>r.props, <size_t>r.props_len):
+                return SKIP
+        return KEEP
+
+    cdef bint _has_key(self, const Record* r) noexcept nogil:
+        cdef int at = 0, n, end
+        cdef const void* blank
         n = rc_find_property(r.props, r.props_len, RC_PROPERTY_UNIQUE_KEY, &at)
         if n >= 0 and self._keys.get(r.props + at, n) == KEEP:
-            return KEEP
+            return True
         n = rc_find_property(r.props, r.props_len, RC_PROPERTY_KEYS, &at)
         end = at + n
         while n >= 0 and at < end:
             blank = memchr(r.props + at, c" ", <size_t>(end - at))
             n = <int>(<const uint8_t*>blank - (r.props + at)) if blank != NULL else end - at
             if n > 0 and self._keys.get(r.props + at, n) == KEEP:
-                return KEEP
+                return True
             at += n + 1
-        return SKIP
+        return False
 
     cdef bint _has_offset(self, const Record* r) noexcept nogil:
         cdef int code = self._ranged.get(r.topic, r.topic_len)

@@ -155,9 +155,8 @@ cdef class Reader:
         """Report a record that _open() could not open: raise, or add it to the walker's damage."""
         if self._fault == "missing_codec" and w._raise and not w.is_cut():
             where = f"{w._file}: " if w._file is not None else ""
-            at = w.base + (r.at - w._buf)
             raise MissingCodecError(
-                f"{where}physical offset {at}: {self._no_codec}; decompress=False returns the stored body"
+                f"{where}physical offset {r.phy_offset}: {self._no_codec}; decompress=False returns the stored body"
             )
         return w.lost(r, self._fault)
 

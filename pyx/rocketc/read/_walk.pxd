@@ -24,6 +24,7 @@ cdef class Walker(LogBytes):
         bint _last              # no file with data follows: zeros are the end of the log
         bint _follow            # wait for a record that is not complete yet
         bint _search            # the walker of the next range searches for its first record: both must agree on the end
+        bint _careful           # check the CRC of records before _from too: there is damage before _from
         bint _begun             # the first record was found
         bint _torn_twice        # a bad tail was read again already
         bint _done

@@ -75,7 +75,9 @@ cdef class Walker(LogBytes):
     """Iterate over the records of one commit log file or buffer; source, base, limit, crc and fetch as in LogBytes.
 
     filter  selects the records; only selected records are checked with crc
-    start   records that begin before this physical offset are skipped without a report; None: skip none
+    start   records that begin before this physical offset are skipped without a report; None: skip none. After
+            damage, the walk finds the same records as a walk without start. For this it checks the record that ends at
+            or after start; and all records before start, if there is damage before start
     stop    records from this physical offset on are not read; None: no bound
     search  search for the first record from start on, and read nothing before it. Walkers of adjacent ranges return
             each record and each damaged range exactly once, at any position of the bounds
@@ -149,6 +151,9 @@ cdef class Walker(LogBytes):
                 self._judge()
             elif rc == RC_TRUNCATED and self._pos >= self._to and self._count == 0:
                 self._done = self._is_agreed()
+            elif self._pos < self._from and not self._careful and rc != RC_OK and rc != RC_END and rc != RC_BLANK:
+                self._careful = True    # damage before start: where the walk continues depends on the CRCs before it
+                self._pos = 0
             elif rc != RC_OK and self._count == 0 and not self._go_on(rc):
                 return 0
             if self._count > 0:
@@ -223,7 +228,10 @@ cdef class Walker(LogBytes):
             elif r.size <= FETCH_BYTES // 3:
                 asked = fetch_all(asked, p)
             size = r.size
-            if pos < self._from:
+            if pos < self._from and not self._careful and <size_t>r.size < self._from - pos:
+                rc = verify_record(r, CRC_NONE, crc32, self.base + <int64_t>pos)
+                if rc != RC_OK:
+                    break
                 pos += <size_t>r.size
                 continue
             verdict = KEEP if self._filter._all else self._filter.verdict(r)
@@ -231,8 +239,9 @@ cdef class Walker(LogBytes):
                 rc = verify_record(r, self._crc, crc32, self.base + <int64_t>pos)
                 if rc != RC_OK:
                     break
-                count += 1
-                kept += <size_t>r.size
+                if pos >= self._from:
+                    count += 1
+                    kept += <size_t>r.size
             elif verdict == SKIP:
                 rc = verify_record(r, CRC_NONE, crc32, self.base + <int64_t>pos)
                 if rc != RC_OK:

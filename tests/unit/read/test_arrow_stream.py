@@ -526,7 +526,7 @@ def nanoarrow_stops(scan: rocketc.Scan) -> object:
 USES = [never_taken, not_read, read_some, read_all, consumer_fails, duckdb_stops, polars_stops, nanoarrow_stops]
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(3)
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs /proc")
 @pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
 def test_a_stream_releases_everything(use, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 import rocketc
 from rocketc.jobs.counts import count
-from rocketc.read.scan import Damage, ScanReport
+from rocketc.read.scan_report import Damage, ScanReport
 
 SIZE = 200  # of a file, with one record
 FILES = 6

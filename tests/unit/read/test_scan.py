@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from support import compare, oracle, stores
 
 import rocketc
-from rocketc.read.scan import ScanReport
+from rocketc.errors import SqlError
+from rocketc.read.scan_report import ScanReport
+from rocketc.read.sql import compile_sql
 
 Golden = Callable[[str], stores.GoldenStore]
 TOPICS = ["orders", "ordinary", "", "t" * 200]
@@ -42,7 +44,17 @@ def has_key(record: oracle.Record, keys: list[str]) -> bool:
     return any(key in own for key in keys)
 
 
+SQL = {  # filter -> what it means for a record
+    "TAGS = 'A'": lambda r: r["tags"] == "A",
+    "TAGS <> 'A'": lambda r: r["tags"] not in (None, "A"),
+    "TAGS IS NULL OR UNIQ_KEY ENDSWITH '7'": lambda r: r["tags"] is None or r["properties"]["UNIQ_KEY"].endswith("7"),
+    "NOT (KEYS CONTAINS 'k1')": lambda r: r["keys"] is None or "k1" not in r["keys"],
+    "KEYS > 1": lambda r: False,
+}
+
+
 @given(
+    sql=st.none() | st.sampled_from(list(SQL)),
     topics=st.none() | st.lists(st.sampled_from([*TOPICS, re.compile("ord.*"), re.compile("")]), max_size=2),
     queues=st.none() | st.lists(st.integers(0, 3), max_size=2),
     tags=st.none() | st.lists(st.sampled_from(["A", "B", "C"]), max_size=2),
@@ -53,7 +65,7 @@ def has_key(record: oracle.Record, keys: list[str]) -> bool:
     stop=st.none() | st.integers(0, len(DATA) + 10),
     odd=st.booleans(),
 )
-def test_filters_agree_with_a_python_filter(topics, queues, tags, keys, begin, end, start, stop, odd):
+def test_filters_agree_with_a_python_filter(sql, topics, queues, tags, keys, begin, end, start, stop, odd):
     def wanted(r):
         named = [t for t in topics or [] if isinstance(t, str)]
         patterns = [t for t in topics or [] if not isinstance(t, str)]
@@ -62,6 +74,7 @@ def test_filters_agree_with_a_python_filter(topics, queues, tags, keys, begin, e
             and (queues is None or r["queueId"] in queues)
             and (tags is None or r["tags"] in tags)
             and (keys is None or has_key(r, keys))
+            and (sql is None or SQL[sql](r))
             and (begin is None or r["storeTimestamp"] >= begin)
             and (end is None or r["storeTimestamp"] < end)
             and (start is None or r["physicalOffset"] >= start)
@@ -70,7 +83,8 @@ def test_filters_agree_with_a_python_filter(topics, queues, tags, keys, begin, e
         )
 
     scan = rocketc.decode(
-        DATA, topics=topics, queues=queues, tags=tags, keys=keys, begin=begin, end=end, start=start, stop=stop,
+        DATA, topics=topics, queues=queues, tags=tags, keys=keys, sql=sql, begin=begin, end=end,
+        start=start, stop=stop,
         where=(lambda message: message.queue_offset % 2 == 1) if odd else None,
     )  # fmt: skip
     meant = [compare.of_record(r) for r in RECORDS if wanted(r)]
@@ -121,6 +135,30 @@ def test_queue_offsets_of_an_inner_batch_are_those_of_its_messages():
     assert rocketc.decode(data, offsets={"orders": {None: (15, None)}}).count() == 0
     whole = rocketc.decode(data, offsets={"orders": {0: (10, 11)}}, unwrap=False)
     assert [m.queue_offset for m in whole] == [10]
+
+
+def test_a_filter_of_properties_selects_messages_of_an_inner_batch():
+    entries = [(0, b"%d" % n, {"price": str(n)}) for n in range(5)]
+    data = oracle.encode_inner_batch("orders", entries, queue_offset=10)
+    some = rocketc.decode(data, sql="price BETWEEN 2 AND 3")
+    assert [(m.queue_offset, m.body) for m in some] == [(12, b"2"), (13, b"3")]
+    assert some.to_arrow().column("body").to_pylist() == [b"2", b"3"] and some.count() == 2
+    assert rocketc.decode(data, sql="price IS NULL", unwrap=False).count() == 1
+
+
+def test_a_filter_of_properties_is_checked_at_once(tmp_path):
+    (tmp_path / f"{0:020d}").write_bytes(DATA)
+    for read in (rocketc.decode, lambda data, **options: rocketc.scan(tmp_path, **options)):
+        with pytest.raises(SqlError, match="column 5: expected"):
+            read(DATA, sql="a > ")
+        with pytest.raises(SqlError, match="column 3: RocketMQ ignores this and what follows: \"LIKE 'b'\""):
+            read(DATA, sql="a LIKE 'b'")
+        with pytest.raises(TypeError, match="sql: expected str, got int"):
+            read(DATA, sql=7)
+
+
+def test_a_filter_of_properties_may_be_compiled():
+    assert rocketc.decode(DATA, sql=compile_sql("TAGS = 'A'")).count() == rocketc.decode(DATA, tags="A").count()
 
 
 def test_wrong_queue_offsets():
@@ -280,6 +318,7 @@ def is_long(message: rocketc.Message) -> bool:
         {},
         {"topics": [re.compile("ord.*")], "tags": "A", "columns": ["body"]},
         {"queues": 1, "keys": ["k1", "k2"], "begin": 1010, "end": 1090},
+        {"sql": "TAGS IN ('A', 'B')", "topics": "orders"},
         {"where": is_long, "start": 2000, "stop": 9000},
         {"offsets": {"orders": {0: (10, None)}}, "crc": "full", "unwrap": False, "errors": "skip"},
     ],

@@ -238,6 +238,44 @@ def test_splits_of_a_damaged_log(files, data):
         assert damage == whole.report.damage
 
 
+def split_log(*records, base=1536):
+    """The bytes of a log that begins at `base`: each record is (size of the body, what is wrong)."""
+    data = b""
+    for size, wrong in records:
+        record = bytearray(oracle.encode("t", b"x" * size, phy_offset=base + len(data)))
+        if wrong == "crc":
+            record[88 + size - 1] ^= 1  # the last byte of the body
+        elif wrong == "offset":
+            record[28:36] = bytes(8)
+        data += bytes(record)
+    return data
+
+
+@pytest.mark.parametrize("crc", ["none", "body", "full"])
+@pytest.mark.parametrize(
+    "records",
+    [
+        [(180, "crc"), (2, "offset")],
+        [(180, "crc"), (2, "offset"), (5, "")],
+        [(180, "crc"), (2, "crc"), (5, "")],
+        [(3, ""), (180, "crc"), (40, "offset"), (5, ""), (9, "crc")],
+        [(3, "offset"), (40, "crc"), (9, "offset"), (0, "crc"), (5, "")],
+        [(30, "crc"), (30, "crc"), (30, "crc"), (5, "offset"), (5, "")],
+    ],
+)
+def test_each_split_among_damage_finds_what_the_whole_scan_finds(records, crc):
+    """A record before the split may have a wrong CRC: then the bytes after it are damage, not the next record."""
+    data = split_log(*records)
+    whole = rocketc.decode(data, 1536, errors="skip", crc=crc)
+    expected = [m.phy_offset for m in whole]
+    for split in range(1535, 1536 + len(data) + 2):
+        before, behind = (
+            rocketc.decode(data, 1536, errors="skip", crc=crc, **part) for part in ({"stop": split}, {"start": split})
+        )
+        assert [m.phy_offset for m in before] + [m.phy_offset for m in behind] == expected, split
+        assert before.report.damage + behind.report.damage == whole.report.damage, split
+
+
 @pytest.mark.parametrize("number", [-(1 << 70), -(1 << 63), -1, 1 << 31, 1 << 62, 1 << 63, 1 << 70])
 def test_ranges_far_outside(number):
     data = plain_log(3)

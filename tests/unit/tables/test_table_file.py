@@ -334,6 +334,29 @@ def test_the_style():
     assert to_bytes({"ä\t\ud800": "\U0001f600"}, compact=True) == '{"ä\\t\\ud800":"\U0001f600"}'.encode()
 
 
+KEY = (("brokerName", "b"), ("queueId", 0), ("topic", 't"'))
+
+
+def test_objects_as_names():
+    key = '\n\t\t\t"brokerName":"b",\n\t\t\t"queueId":0,\n\t\t\t"topic":"t\\""\n\t\t'
+    pretty = '{\n\t"a":{{' + key + '}:7,{}:{\n\t\t\t"c":1\n\t\t}\n\t}\n}'
+    table = {"a": {KEY: 7, (): {"c": 1}}}
+    assert to_bytes(table).decode() == pretty
+    assert to_bytes(table, compact=True) == b'{"a":{{"brokerName":"b","queueId":0,"topic":"t\\""}:7,{}:{"c":1}}}'
+    for text in (pretty, to_bytes(table, compact=True), pretty.replace("{{", "{ {"), pretty.replace(":", " : ")):
+        assert parse(text, object_names=True) == table
+
+
+@pytest.mark.parametrize(
+    "text", ['{{"a":1', '{{"a":1 "b":2}:1}', '{{"a":1,}:1}', '{{"a" 1}:1}', '{{"a":[]}:1}', "{{:1}"]
+)
+def test_invalid_objects_as_names(text):
+    with pytest.raises(ValueError, match="line 1, column"):
+        parse(text, object_names=True)
+    with pytest.raises(ValueError, match="line 1, column 2: expected a name"):
+        parse(text)
+
+
 def test_invalid_tables_are_not_written(tmp_path):
     path = tmp_path / "topics.json"
     write_table(path, {"a": 1})
