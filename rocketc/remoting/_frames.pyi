@@ -2,8 +2,11 @@
 
 from typing import final
 
+from typing_extensions import Self
+
 @final
 class FrameDecoder:
+    def __new__(cls, header_most: int = ...) -> Self: ...
     @property
     def is_corrupt(self) -> bool: ...
     @property

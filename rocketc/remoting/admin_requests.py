@@ -5,22 +5,18 @@ Source: RocketMQ RequestCode, remoting/protocol/header, as of 5.3.3.
 
 from __future__ import annotations
 
-from rocketc.remoting.request_types import BOOL, INT, LONG, TEXT, Field, Request
-
-_TOPIC = Field("topic", TEXT)
-_GROUP = Field("group", TEXT)
-_CONSUMER_GROUP = Field("consumerGroup", TEXT)
+from rocketc.remoting.request_types import BOOL, CONSUMER_GROUP, GROUP, INT, LONG, QUEUE_ID, TEXT, TOPIC, Field, Request
 
 RESET = (
-    _TOPIC,
-    _GROUP,
+    TOPIC,
+    GROUP,
     Field("queueId", INT, required=False),
     Field("offset", LONG, required=False),
     Field("timestamp", LONG),
     Field("isForce", BOOL, required=False),
 )
 RELAYED = (
-    _CONSUMER_GROUP,
+    CONSUMER_GROUP,
     Field("clientId", TEXT, required=False),
     Field("msgId", TEXT, required=False),
     Field("brokerName", TEXT, required=False),
@@ -34,7 +30,7 @@ ADMIN_REQUESTS = (
         17,
         "UPDATE_AND_CREATE_TOPIC",
         fields=(
-            _TOPIC,
+            TOPIC,
             Field("defaultTopic", TEXT, required=False),
             Field("readQueueNums", INT),
             Field("writeQueueNums", INT),
@@ -52,10 +48,12 @@ ADMIN_REQUESTS = (
     Request(26, "GET_BROKER_CONFIG", answer=(Field("version", TEXT),), answer_body="properties, a line each"),
     Request(43, "GET_ALL_CONSUMER_OFFSET", answer_body="offsetTable, dataVersion"),
     Request(45, "GET_ALL_DELAY_OFFSET", answer_body="offsetTable, dataVersion"),
+    Request(60, "GET_TIMER_CHECK_POINT", answer_body="the fields of timercheck"),
+    Request(61, "GET_TIMER_METRICS", answer_body="timingCount, dataVersion"),
     Request(200, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", body="SubscriptionGroupConfig"),
     Request(201, "GET_ALL_SUBSCRIPTIONGROUP_CONFIG", answer_body="subscriptionGroupTable, dataVersion"),
-    Request(202, "GET_TOPIC_STATS_INFO", fields=(_TOPIC,), answer_body="TopicStatsTable"),
-    Request(203, "GET_CONSUMER_CONNECTION_LIST", fields=(_CONSUMER_GROUP,), answer_body="ConsumerConnection"),
+    Request(202, "GET_TOPIC_STATS_INFO", fields=(TOPIC,), answer_body="TopicStatsTable"),
+    Request(203, "GET_CONSUMER_CONNECTION_LIST", fields=(CONSUMER_GROUP,), answer_body="ConsumerConnection"),
     Request(
         204, "GET_PRODUCER_CONNECTION_LIST", fields=(Field("producerGroup", TEXT),), answer_body="ProducerConnection"
     ),
@@ -71,34 +69,34 @@ ADMIN_REQUESTS = (
     Request(
         208,
         "GET_CONSUME_STATS",
-        fields=(_CONSUMER_GROUP, Field("topic", TEXT, required=False), Field("topicList", TEXT, required=False)),
+        fields=(CONSUMER_GROUP, Field("topic", TEXT, required=False), Field("topicList", TEXT, required=False)),
         answer_body="ConsumeStats",
     ),
     Request(215, "DELETE_TOPIC_IN_BROKER", fields=(Field("topic", TEXT, required=False),)),
     Request(220, "RESET_CONSUMER_CLIENT_OFFSET", fields=RESET, body="ResetOffsetBody"),
-    Request(221, "GET_CONSUMER_STATUS_FROM_CLIENT", fields=(_TOPIC, _GROUP), answer_body="messageQueueTable"),
+    Request(221, "GET_CONSUMER_STATUS_FROM_CLIENT", fields=(TOPIC, GROUP), answer_body="messageQueueTable"),
     Request(222, "INVOKE_BROKER_TO_RESET_OFFSET", fields=RESET, answer_body="ResetOffsetBody"),
     Request(
         223,
         "INVOKE_BROKER_TO_GET_CONSUMER_STATUS",
-        fields=(_TOPIC, _GROUP, Field("clientAddr", TEXT, required=False)),
+        fields=(TOPIC, GROUP, Field("clientAddr", TEXT, required=False)),
         answer_body="consumerTable",
     ),
     Request(225, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST", body="groupConfigList"),
-    Request(300, "QUERY_TOPIC_CONSUME_BY_WHO", fields=(_TOPIC,), answer_body="GroupList"),
-    Request(303, "QUERY_CONSUME_TIME_SPAN", fields=(_TOPIC, _GROUP), answer_body="consumeTimeSpanSet"),
+    Request(300, "QUERY_TOPIC_CONSUME_BY_WHO", fields=(TOPIC,), answer_body="GroupList"),
+    Request(303, "QUERY_CONSUME_TIME_SPAN", fields=(TOPIC, GROUP), answer_body="consumeTimeSpanSet"),
     Request(305, "GET_SYSTEM_TOPIC_LIST_FROM_BROKER", answer_body="TopicList"),
     Request(306, "CLEAN_EXPIRED_CONSUMEQUEUE"),
     Request(
         307,
         "GET_CONSUMER_RUNNING_INFO",
-        fields=(_CONSUMER_GROUP, Field("clientId", TEXT), Field("jstackEnable", BOOL, required=False)),
+        fields=(CONSUMER_GROUP, Field("clientId", TEXT), Field("jstackEnable", BOOL, required=False)),
         answer_body="ConsumerRunningInfo",
     ),
     Request(
         308,
         "QUERY_CORRECTION_OFFSET",
-        fields=(Field("filterGroups", TEXT, required=False), Field("compareGroup", TEXT), _TOPIC),
+        fields=(Field("filterGroups", TEXT, required=False), Field("compareGroup", TEXT), TOPIC),
         answer_body="correctionOffsets",
     ),
     Request(
@@ -135,8 +133,8 @@ ADMIN_REQUESTS = (
         321,
         "QUERY_CONSUME_QUEUE",
         fields=(
-            _TOPIC,
-            Field("queueId", INT),
+            TOPIC,
+            QUEUE_ID,
             Field("index", LONG),
             Field("count", INT),
             Field("consumerGroup", TEXT, required=False),
@@ -145,21 +143,22 @@ ADMIN_REQUESTS = (
     ),
     Request(328, "GET_ALL_PRODUCER_INFO", answer_body="ProducerTableInfo"),
     Request(329, "DELETE_EXPIRED_COMMITLOG"),
-    Request(343, "QUERY_TOPICS_BY_CONSUMER", fields=(_GROUP,), answer_body="TopicList"),
+    Request(343, "QUERY_TOPICS_BY_CONSUMER", fields=(GROUP,), answer_body="TopicList"),
     Request(
         345,
         "QUERY_SUBSCRIPTION_BY_CONSUMER",
-        fields=(_GROUP, _TOPIC),
+        fields=(GROUP, TOPIC),
         answer_body="group, topic, subscriptionData",
     ),
-    Request(351, "GET_TOPIC_CONFIG", fields=(_TOPIC,), answer_body="TopicConfig"),
-    Request(352, "GET_SUBSCRIPTIONGROUP_CONFIG", fields=(_GROUP,), answer_body="SubscriptionGroupConfig"),
+    Request(351, "GET_TOPIC_CONFIG", fields=(TOPIC,), answer_body="TopicConfig"),
+    Request(352, "GET_SUBSCRIPTIONGROUP_CONFIG", fields=(GROUP,), answer_body="SubscriptionGroupConfig"),
     Request(
         353,
         "UPDATE_AND_GET_GROUP_FORBIDDEN",
-        fields=(_GROUP, _TOPIC, Field("readable", BOOL, required=False)),
+        fields=(GROUP, TOPIC, Field("readable", BOOL, required=False)),
         answer_body="group, topic, readable",
     ),
+    Request(402, "GET_ALL_MESSAGE_REQUEST_MODE", answer_body="messageRequestModeMap"),
     Request(907, "GET_BROKER_HA_STATUS", answer_body="HARuntimeInfo"),
     Request(2003, "GET_COLD_DATA_FLOW_CTR_INFO", answer_body="cold data table"),
 )

@@ -6,24 +6,29 @@ Source: RocketMQ NettyRemotingAbstract.invokeImpl.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import random
+import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from rocketc.errors import ConnectionLostError, FrameError, NoAnswerError, NotSentError
-from rocketc.remoting._frames import FrameDecoder
-from rocketc.remoting.command import Command, Flag
+from rocketc.remoting._channel import Call, ChannelCore, LinkCore
+from rocketc.remoting.codes import Code
+from rocketc.remoting.command import LARGEST, Command, Flag
 from rocketc.remoting.requests import REQUESTS
+from rocketc.remoting.tls_faults import tls_fault
 
 _log = logging.getLogger("rocketc.remoting")
 
-_SWEEP_SECONDS = 0.1  # a call ends at most this late
-_OPAQUE_MOST = 0x7FFFFFFF
+_SILENT = "the server closed it without any answer; it may accept only TLS"
+_SILENT_TLS = "the server closed it without any answer; it may want another certificate of this client"
 
 Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[Any]]
+Reply = Callable[[Command], None]
+OnRequest = Callable[[Command, Reply], object]
 
 
 def backoff(failures: int, chance: random.Random, first: float = 0.1, most: float = 10.0) -> float:
@@ -39,29 +44,31 @@ def backoff(failures: int, chance: random.Random, first: float = 0.1, most: floa
     return bound / 2 + chance.random() * bound / 2
 
 
-class Channel:
+class Channel(ChannelCore):
     """The connection to one address. It connects when it is first needed, and again after it was lost.
 
     connect     connects a protocol: functools.partial(loop.create_connection, host=..., port=...), or a test's network
     chance      random numbers for the pauses between attempts
-    on_request  called with requests that the peer sends, for example NOTIFY_CONSUMER_IDS_CHANGED
+    on_request  called with a request that the peer sends, for example NOTIFY_CONSUMER_IDS_CHANGED, and with a function
+                that sends its answer
     hook        called with each request before it is sent; it may add fields, as a Signer does
+    on_connect  called when there is a new connection
     """
 
     def __init__(
         self,
         connect: Connect,
         chance: random.Random,
-        on_request: Callable[[Command], object] = lambda command: None,
+        on_request: OnRequest = lambda command, reply: None,
         hook: Callable[[Command], object] | None = None,
+        on_connect: Callable[[], object] = lambda: None,
     ) -> None:
+        super().__init__()
         self._connect, self._chance, self._on_request, self._hook = connect, chance, on_request, hook
-        self._loop = asyncio.get_running_loop()
-        self._link: _Link | None = None
+        self._on_connect = on_connect
+        self.link: _Link | None = None
+        self._links: set[_Link] = set()  # with those of servers that go away, until their last answer
         self._connecting: asyncio.Task[None] | None = None
-        self._opaque = itertools.count()
-        self._waiting: dict[int, tuple[float, asyncio.Future[Command]]] = {}
-        self._sweep: asyncio.TimerHandle | None = None
         self._failures, self._next_try = 0, 0.0
         self._fault = "no connection"  # why the last attempt failed
         self._is_closed = False
@@ -75,26 +82,65 @@ class Channel:
         Raises NotSentError (nothing was sent), ConnectionLostError and NoAnswerError (the request may have been carried
         out).
         """
-        link = await self._linked(deadline)
-        opaque = next(self._opaque) & _OPAQUE_MOST
-        answer: asyncio.Future[Command] = self._loop.create_future()
-        self._waiting[opaque] = deadline, answer
-        if self._sweep is None:
-            self._sweep = self._loop.call_later(_SWEEP_SECONDS, self._expire)
-        try:
-            link.send(self._request(code, values, body, opaque))
-            return await answer
-        finally:  # answered, late, lost or canceled: the entry ends
-            self._waiting.pop(opaque, None)
+        return await self.call_frame(lambda opaque: self._request(code, values, body, opaque), deadline)
 
-    async def send(self, code: int, values: Mapping[str, Any], deadline: float, body: bytes = b"") -> None:
-        """Send a request that is not answered (oneway). Raises NotSentError."""
-        link = await self._linked(deadline)
-        opaque = next(self._opaque) & _OPAQUE_MOST
-        link.send(self._request(code, values, body, opaque, Flag.ONEWAY))
+    async def call_frame(self, encode: Callable[[int], bytes], deadline: float, begun: Call | None = None) -> Command:
+        """Send a request that the caller has encoded, and return its answer as call() does.
 
-    def _request(self, code: int, values: Mapping[str, Any], body: bytes, opaque: int, flag: int = 0) -> Command:
-        command = Command(code, REQUESTS[code].encode(values), body, opaque, flag)
+        encode  returns the frame with this opaque; it is called again if the server goes away
+        begun   the call was sent already, and this waits for its answer
+        """
+        while True:
+            call = begun or Call(deadline, self._loop.create_future(), self.link or await self._linked(deadline))
+            try:
+                if begun is None:
+                    call.link.send(encode(self._begin(call)))
+                found: Command = await call.answer
+            finally:  # answered, late, lost or canceled: the entry ends
+                self.forget(call)
+            begun, link = None, call.link
+            if found.code != Code.GO_AWAY:
+                return found
+            self._go_away(link)  # the server ends: it did not carry out the request
+            if self._loop.time() >= deadline:
+                raise NotSentError("the server is shutting down")
+
+    def forget(self, call: Call) -> None:
+        """End a call that has its answer, or does not wait for it any more."""
+        self._end(call)
+        if call.link is not self.link:
+            self.close_if_idle(call.link)
+
+    async def send(
+        self, code: int, values: Mapping[str, Any], deadline: float, body: bytes = b"", remark: str | None = None
+    ) -> None:
+        """Send a request that is not answered (oneway); wait while the server does not read. Raises NotSentError."""
+        link = await self._linked(deadline)
+        while not link.may_write.is_set():
+            await link.wait_room(deadline - self._loop.time())
+            link = await self._linked(deadline)  # the other one may be lost
+        link.send(self._request(code, values, body, self._next_opaque(), Flag.ONEWAY, remark))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no connection, no attempt and no pause before the next one, and no call that waits."""
+        return not (self._links or self._connecting or self._waiting) and self._loop.time() >= self._next_try
+
+    @property
+    def has_hook(self) -> bool:
+        """Whether requests must not be encoded before a hook has seen them."""
+        return self._hook is not None
+
+    def _request(
+        self, code: int, values: Mapping[str, Any], body: bytes, opaque: int, flag: int = 0, remark: str | None = None
+    ) -> bytes:
+        return self.command(code, values, body, opaque, flag, remark).encode()
+
+    def command(
+        self, code: int, values: Mapping[str, Any], body: bytes, opaque: int, flag: int = 0, remark: str | None = None
+    ) -> Command:
+        """Return a request after the hook has changed it."""
+        command = Command(code, REQUESTS[code].encode(values), body, opaque, flag, remark)
         if self._hook is not None:
             self._hook(command)
         return command
@@ -104,24 +150,25 @@ class Channel:
         self._is_closed = True
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._link is not None:
-            self._link.close()
-            self.lost(self._link, None)
+        self.link = None
+        for link in list(self._links):
+            link.close()
+            self.lost(link, None)
 
     # connecting
 
     async def _linked(self, deadline: float) -> _Link:
         """Return the connection. All callers wait for the same attempt, and it continues if one of them ends."""
-        if self._link is None and not self._is_closed:
+        if self.link is None and not self._is_closed:
             if self._connecting is None:
                 self._connecting = asyncio.create_task(self._reconnect())
                 self._connecting.add_done_callback(self._connected)
             done, _ = await asyncio.wait({self._connecting}, timeout=max(0.0, deadline - self._loop.time()))
             if not done:
                 raise NotSentError("no connection in time")
-        if self._link is None:
+        if self.link is None:
             raise NotSentError("the channel is closed" if self._is_closed else self._fault)
-        return self._link
+        return self.link
 
     async def _reconnect(self) -> None:
         await asyncio.sleep(self._next_try - self._loop.time())
@@ -134,7 +181,7 @@ class Channel:
             self._failures, self._next_try = 0, 0.0
             return
         self._failures += 1
-        self._fault = f"no connection: {_reason(error)}"
+        self._fault = f"no connection: {connection_fault(error)}"
         pause = backoff(self._failures, self._chance)
         self._next_try = self._loop.time() + pause
         _log.debug("%s; next attempt in %d ms", self._fault, 1000 * pause)
@@ -142,75 +189,142 @@ class Channel:
     # what a link reports
 
     def linked(self, link: _Link) -> None:
-        self._link = link
+        self.link = link
+        self._links.add(link)
         if self._is_closed:
             link.close()
+        else:
+            self._on_connect()
 
-    def received(self, command: Command) -> None:
+    def received(self, link: _Link, command: Command) -> None:
         if not command.is_answer:
-            self._on_request(command)
+            self._on_request(command, lambda answer: link.answer(command, answer))
             return
-        _, answer = self._waiting.get(command.opaque, (0.0, None))
-        if answer is None or answer.done():
+        call = self._waiting.get(command.opaque)
+        if call is None or call.answer.done():
             self.late_answers += 1
         else:
-            answer.set_result(command)
+            call.answer.set_result(command)
+
+    def _leave(self, link: _Link) -> None:
+        """Connect again for later calls. The calls that wait at the old connection still get their answers."""
+        if self.link is link:
+            self.link = None
+
+    def _go_away(self, link: _Link) -> None:
+        if self.link is link:
+            self._leave(link)
+            self._next_try = self._loop.time() + backoff(1, self._chance)
+            self.close_if_idle(link)
+
+    def close_if_idle(self, link: _Link) -> None:
+        """Close a connection that was left, after its last answer: the server may keep it for ever."""
+        if link in self._links and not any(call.link is link for call in self._waiting.values()):
+            self._links.discard(link)
+            link.close()
 
     def lost(self, link: _Link, error: Exception | None) -> None:
-        if self._link is not link:
-            return
-        self._link = None
-        for _, answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(ConnectionLostError(f"the connection ended: {error or 'it was closed'}"))
+        self._leave(link)
+        self._links.discard(link)
+        for call in self._waiting.values():
+            if call.link is link and not call.answer.done():
+                call.answer.set_exception(ConnectionLostError(f"the connection ended: {error or 'it was closed'}"))
 
     def _expire(self) -> None:
-        """End the calls that are due. There is one timer for all, because a timer each costs more than a call."""
+        """End the calls that are due."""
         now = self._loop.time()
-        for deadline, answer in self._waiting.values():
-            if deadline <= now and not answer.done():
-                answer.set_exception(NoAnswerError("no answer in time; the request may have been carried out"))
-        self._sweep = self._loop.call_later(_SWEEP_SECONDS, self._expire) if self._waiting else None
+        for call in self._waiting.values():
+            if call.deadline <= now and not call.answer.done():
+                call.answer.set_exception(NoAnswerError("no answer in time; the request may have been carried out"))
+        self._start_timer()
 
 
-class _Link(asyncio.Protocol):
+class _Link(LinkCore, asyncio.Protocol):
     """One connection of a channel."""
 
     def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._decoder = FrameDecoder()
+        super().__init__(channel, LARGEST)
         self._fault: FrameError | None = None
+        self._is_silent = True  # nothing was received
+        self._is_closing = False
+        self.may_write = asyncio.Event()  # not set while too much waits for the server to read it
+        self.may_write.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from it
-        self._channel.linked(self)
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
+        self.channel.linked(self)
 
-    def send(self, command: Command) -> None:
-        self._transport.write(command.encode())
+    def pause_writing(self) -> None:
+        self.may_write.clear()
+
+    def resume_writing(self) -> None:
+        self.may_write.set()
+
+    async def wait_room(self, seconds: float) -> None:
+        """Wait until the server reads again, or the connection ends. Raises NotSentError after this time."""
+        waiting = asyncio.ensure_future(self.may_write.wait())
+        try:
+            await asyncio.wait({waiting}, timeout=max(0.0, seconds))
+        finally:
+            waiting.cancel()
+        if not self.may_write.is_set():
+            raise NotSentError("the server does not read what it is sent")
+
+    def answer(self, request: Command, answer: Command) -> None:
+        """Send the answer to a request of the peer; nothing if it does not expect one, or is gone."""
+        if not request.is_oneway and not self._transport.is_closing():
+            answer.opaque, answer.flag = request.opaque, Flag.ANSWER
+            self.send(answer.encode())
 
     def close(self) -> None:
-        if self._transport.get_extra_info("ssl_object") is None:
+        self._is_closing = True
+        self._flush()
+        if not self._is_tls:
             self._transport.close()
         else:  # close() would wait for the peer, maybe until after the end of the loop
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        is_first, self._is_silent = self._is_silent, False
         try:
-            for frame in self._decoder.receive(data):
-                self._channel.received(Command.decode(*frame))
+            self._decode(data)
             if self._decoder.is_corrupt:
-                raise FrameError("a length in a frame is impossible")
+                raise FrameError(_fault_of(data) if is_first else "a length in a frame is impossible")
         except FrameError as error:
             _log.warning("%s: %s; the connection is closed", self._transport.get_extra_info("peername"), error)
             self._fault = error
             self._transport.abort()
 
+    def _received(self, form: int, header: bytes, body: bytes) -> None:
+        self.channel.received(self, Command.decode(form, header, body))
+
     def connection_lost(self, error: Exception | None) -> None:
-        self._channel.lost(self, error or self._fault)
+        if isinstance(error, ssl.SSLError):
+            error = ConnectionError(tls_fault(error))
+        elif self._is_silent and not self._is_closing and isinstance(error, ConnectionResetError | None):
+            error = ConnectionError(_SILENT_TLS if self._is_tls else _SILENT)
+        self.channel.lost(self, self._fault or error)
+        self.may_write.set()
 
 
-def _reason(error: BaseException) -> str:
-    """Why a connection failed, without the address and the function that asyncio and uvloop add."""
+def _fault_of(data: bytes) -> str:
+    """What is wrong with the first bytes of a server, which are not a frame."""
+    if data.startswith(b"HTTP/"):
+        return "the server on this port speaks HTTP, and not RocketMQ's protocol"
+    if data.startswith(b"\x15\x03"):  # an alert of TLS
+        return "the server on this port accepts only TLS"
+    return "what the server on this port sends is not RocketMQ's protocol"
+
+
+def connection_fault(error: BaseException) -> str:
+    """Return why a connection failed, without the number, the address and the function that asyncio and uvloop add.
+
+    >>> connection_fault(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"))
+    'Connection refused'
+    """
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
+    if isinstance(error, socket.gaierror):
+        return f"the host name is not known ({error.strerror})"
     return str(error) or type(error).__name__

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 import struct
 from dataclasses import dataclass, field
 from typing import Any
 
 from rocketc.errors import FrameError
-from rocketc.remoting._headers import decode_json, decode_rocketmq
+from rocketc.remoting._headers import decode_json, decode_rocketmq, is_cheap
 
 VERSION = 479  # V5_3_3
 LANGUAGE = "PYTHON"
@@ -22,7 +23,11 @@ LANGUAGES = (
 )  # their numbers in the ROCKETMQ form are their places
 
 _BINARY = struct.Struct(">hbhii")  # code, language, version, opaque, flag
-_LARGEST = 16 << 20  # bytes of a frame after its length
+LARGEST = 16 << 20  # bytes of a frame after its length
+_HEADER_LARGEST = 256 << 10  # of a request; the answer to a batch has the ids of all its messages
+_FIELDS_MOST = 128
+_TOO_MUCH = f"a length in the header is impossible, or it has more than {_FIELDS_MOST} fields"
+_HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs: json has joined whole pairs
 _INT = range(-(1 << 31), 1 << 31)
 _quoted = json.encoder.encode_basestring  # dumps() takes three times as long for a header
 
@@ -90,8 +95,10 @@ class Command:
             form = Form.JSON
         header = _json_header(self) if form is Form.JSON else _rocketmq_header(self)
         size = 4 + len(header) + body_size
-        if size > _LARGEST:
-            raise ValueError(f"a frame of {size} bytes; at most {_LARGEST} are allowed")
+        if size > LARGEST:
+            raise ValueError(f"a frame of {size} bytes; at most {LARGEST} are allowed")
+        if len(header) > _HEADER_LARGEST and not self.is_answer:
+            raise ValueError(f"a header of {len(header)} bytes; at most {_HEADER_LARGEST} are allowed")
         return struct.pack(">II", size, form << 24 | len(header)) + header
 
     @staticmethod
@@ -104,11 +111,13 @@ class Command:
         if form == Form.ROCKETMQ:
             binary = decode_rocketmq(header)
             if binary is None:
-                raise FrameError("a length in the header is impossible, or it has more than 64 fields")
+                raise FrameError(_TOO_MUCH)
             code, number, version, opaque, flag, remark, fields = binary
             language = LANGUAGES[number] if number < len(LANGUAGES) else "OTHER"
             return Command(code, fields, body, opaque, flag, remark, language, version)
         found = decode_json(header)
+        if found is None and not is_cheap(header):
+            raise FrameError(_TOO_MUCH)
         code, name, version, opaque, flag, remark, fields = _from_json(header) if found is None else found
         return Command(code, fields, body, opaque, flag, remark, "JAVA" if name is None else name, version)
 
@@ -149,6 +158,8 @@ def _from_json(header: bytes) -> tuple[int, str | None, int, int, int, str | Non
     entries = data.get("extFields")
     if entries is not None and not isinstance(entries, dict):
         raise FrameError("extFields is not a JSON object")
+    if entries is not None and len(entries) > _FIELDS_MOST:
+        raise FrameError(_TOO_MUCH)
     fields = {_valid(name): _text(value) for name, value in (entries or {}).items() if value is not None}
     language, remark = (data.get(name) for name in ("language", "remark"))
     code, version, opaque, flag = numbers
@@ -179,4 +190,4 @@ def _text(value: Any) -> str:
 
 def _valid(text: str) -> str:
     """The text with U+FFFD for halves of surrogate pairs, which UTF-8 cannot hold."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _HALVES.sub("\ufffd", text)

@@ -32,7 +32,7 @@ class Limits:
     in_flight: int = 1024
     held: int = 65_536
     bytes_in_flight: int = 256 << 20
-    unread: int = 1 << 20
+    unread: int = 256 << 10
     unread_most: int = 64 << 20
     idle: float = 120.0
     half_frame: float = 60.0

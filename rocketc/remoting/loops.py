@@ -22,3 +22,15 @@ def run_on_loop(main: Coroutine[Any, Any, _T]) -> _T:
     except ImportError:
         return asyncio.run(main)
     return uvloop.run(main)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a new event loop: uvloop's if it is installed.
+
+    >>> new_event_loop().close()
+    """
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

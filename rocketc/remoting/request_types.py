@@ -131,3 +131,12 @@ def _encode(known: tuple[Field, ...], values: Mapping[str, Any], *, short: bool)
 
 def _name(field: Field, short: bool) -> str:
     return f"{field.short} ({field.name})" if short else field.name
+
+
+# fields of many requests
+TOPIC = Field("topic", TEXT)
+QUEUE_ID = Field("queueId", INT)
+GROUP = Field("group", TEXT)
+CONSUMER_GROUP = Field("consumerGroup", TEXT)
+BROKER_NAME = Field("brokerName", TEXT)
+BROKER = (BROKER_NAME, Field("brokerAddr", TEXT), Field("clusterName", TEXT), Field("brokerId", LONG))

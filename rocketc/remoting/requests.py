@@ -6,9 +6,26 @@ Source: RocketMQ RequestCode, remoting/protocol/header, as of 5.3.3.
 from __future__ import annotations
 
 from rocketc.remoting.admin_requests import ADMIN_REQUESTS
-from rocketc.remoting.request_types import BOOL, INT, LONG, TEXT, Field, Kind, Request
+from rocketc.remoting.request_types import (
+    BOOL,
+    BROKER,
+    BROKER_NAME,
+    CONSUMER_GROUP,
+    GROUP,
+    INT,
+    LONG,
+    QUEUE_ID,
+    TEXT,
+    TOPIC,
+    Field,
+    Kind,
+    Request,
+)
 
 __all__ = ["BOOL", "CODES", "INT", "LONG", "REQUESTS", "TEXT", "Field", "Kind", "Request"]
+
+HALF_PLACE = (Field("tranStateTableOffset", LONG), Field("commitLogOffset", LONG))  # of a half message
+TRANSACTION_IDS = (Field("msgId", TEXT, required=False), Field("transactionId", TEXT, required=False))
 
 SEND = (
     Field("producerGroup", TEXT, short="a"),
@@ -28,7 +45,7 @@ SEND = (
 )
 SENT = (
     Field("msgId", TEXT),
-    Field("queueId", INT),
+    QUEUE_ID,
     Field("queueOffset", LONG),
     Field("transactionId", TEXT, required=False),
     Field("batchUniqId", TEXT, required=False),
@@ -41,9 +58,9 @@ PUSHED = (
     Field("storeTimestamp", LONG),
 )
 PULL = (
-    Field("consumerGroup", TEXT),
-    Field("topic", TEXT),
-    Field("queueId", INT),
+    CONSUMER_GROUP,
+    TOPIC,
+    QUEUE_ID,
     Field("queueOffset", LONG),
     Field("maxMsgNums", INT),
     Field("sysFlag", INT),
@@ -76,7 +93,7 @@ _REQUESTS = (
         12,
         "QUERY_MESSAGE",
         fields=(
-            Field("topic", TEXT),
+            TOPIC,
             Field("key", TEXT),
             Field("maxNum", INT),
             Field("beginTimestamp", LONG),
@@ -89,9 +106,9 @@ _REQUESTS = (
         14,
         "QUERY_CONSUMER_OFFSET",
         fields=(
-            Field("consumerGroup", TEXT),
-            Field("topic", TEXT),
-            Field("queueId", INT),
+            CONSUMER_GROUP,
+            TOPIC,
+            QUEUE_ID,
             Field("setZeroIfNotFound", BOOL, required=False),
         ),
         answer=(Field("offset", LONG, required=False),),
@@ -100,8 +117,8 @@ _REQUESTS = (
         15,
         "UPDATE_CONSUMER_OFFSET",
         fields=(
-            Field("consumerGroup", TEXT),
-            Field("topic", TEXT),
+            CONSUMER_GROUP,
+            TOPIC,
             Field("queueId", INT, required=False),  # without it, a broker answers INVALID_PARAMETER
             Field("commitOffset", LONG, required=False),
         ),
@@ -111,8 +128,8 @@ _REQUESTS = (
         29,
         "SEARCH_OFFSET_BY_TIMESTAMP",
         fields=(
-            Field("topic", TEXT),
-            Field("queueId", INT),
+            TOPIC,
+            QUEUE_ID,
             Field("timestamp", LONG),
             Field("boundaryType", TEXT, required=False),
         ),
@@ -121,16 +138,14 @@ _REQUESTS = (
     Request(
         30,
         "GET_MAX_OFFSET",
-        fields=(Field("topic", TEXT), Field("queueId", INT), Field("committed", BOOL, required=False)),
+        fields=(TOPIC, QUEUE_ID, Field("committed", BOOL, required=False)),
         answer=(Field("offset", LONG),),
     ),
-    Request(
-        31, "GET_MIN_OFFSET", fields=(Field("topic", TEXT), Field("queueId", INT)), answer=(Field("offset", LONG),)
-    ),
+    Request(31, "GET_MIN_OFFSET", fields=(TOPIC, QUEUE_ID), answer=(Field("offset", LONG),)),
     Request(
         32,
         "GET_EARLIEST_MSG_STORETIME",
-        fields=(Field("topic", TEXT), Field("queueId", INT)),
+        fields=(TOPIC, QUEUE_ID),
         answer=(Field("timestamp", LONG),),
     ),
     Request(
@@ -159,7 +174,7 @@ _REQUESTS = (
         "CONSUMER_SEND_MSG_BACK",
         fields=(
             Field("offset", LONG),
-            Field("group", TEXT),
+            GROUP,
             Field("delayLevel", INT),
             Field("originMsgId", TEXT, required=False),
             Field("originTopic", TEXT, required=False),
@@ -167,8 +182,32 @@ _REQUESTS = (
             Field("maxReconsumeTimes", INT, required=False),
         ),
     ),
-    Request(38, "GET_CONSUMER_LIST_BY_GROUP", fields=(Field("consumerGroup", TEXT),), answer_body="consumerIdList"),
-    Request(40, "NOTIFY_CONSUMER_IDS_CHANGED", fields=(Field("consumerGroup", TEXT),)),
+    Request(
+        37,
+        "END_TRANSACTION",
+        fields=(
+            Field("topic", TEXT, required=False),
+            Field("producerGroup", TEXT),
+            *HALF_PLACE,
+            Field("commitOrRollback", INT),
+            Field("fromTransactionCheck", BOOL, required=False),
+            *TRANSACTION_IDS,
+        ),
+    ),
+    Request(38, "GET_CONSUMER_LIST_BY_GROUP", fields=(CONSUMER_GROUP,), answer_body="consumerIdList"),
+    Request(
+        39,
+        "CHECK_TRANSACTION_STATE",
+        fields=(
+            Field("topic", TEXT, required=False),
+            *HALF_PLACE,
+            *TRANSACTION_IDS,
+            Field("offsetMsgId", TEXT, required=False),
+            Field("bname", TEXT, required=False),
+        ),
+        body="the half message, as a stored record",
+    ),
+    Request(40, "NOTIFY_CONSUMER_IDS_CHANGED", fields=(CONSUMER_GROUP,)),
     Request(41, "LOCK_BATCH_MQ", body="consumerGroup, clientId, onlyThisBroker, mqSet", answer_body="lockOKMQSet"),
     Request(42, "UNLOCK_BATCH_MQ", body="as LOCK_BATCH_MQ"),
     Request(46, "CHECK_CLIENT_CONFIG", body="clientId, group, subscriptionData, namespace"),
@@ -193,7 +232,7 @@ _REQUESTS = (
         answer=(
             Field("version", TEXT),
             Field("allAclFileVersion", TEXT),
-            Field("brokerName", TEXT),
+            BROKER_NAME,
             Field("brokerAddr", TEXT),
             Field("clusterName", TEXT),
         ),
@@ -216,7 +255,7 @@ _REQUESTS = (
         103,
         "REGISTER_BROKER",
         fields=(
-            Field("brokerName", TEXT),
+            BROKER_NAME,
             Field("brokerAddr", TEXT),
             Field("clusterName", TEXT),
             Field("haServerAddr", TEXT),
@@ -233,26 +272,19 @@ _REQUESTS = (
     Request(
         104,
         "UNREGISTER_BROKER",
-        fields=(
-            Field("brokerName", TEXT),
-            Field("brokerAddr", TEXT),
-            Field("clusterName", TEXT),
-            Field("brokerId", LONG),
-        ),
+        fields=BROKER,
     ),
     Request(
         105,
         "GET_ROUTEINFO_BY_TOPIC",
-        fields=(Field("topic", TEXT), Field("acceptStandardJsonOnly", BOOL, required=False)),
+        fields=(TOPIC, Field("acceptStandardJsonOnly", BOOL, required=False)),
         answer_body="TopicRouteData",
     ),
     Request(106, "GET_BROKER_CLUSTER_INFO", answer_body="ClusterInfo"),
-    Request(
-        205, "WIPE_WRITE_PERM_OF_BROKER", fields=(Field("brokerName", TEXT),), answer=(Field("wipeTopicCount", INT),)
-    ),
+    Request(205, "WIPE_WRITE_PERM_OF_BROKER", fields=(BROKER_NAME,), answer=(Field("wipeTopicCount", INT),)),
     Request(206, "GET_ALL_TOPIC_LIST_FROM_NAMESERVER", answer_body="TopicList"),
-    Request(216, "DELETE_TOPIC_IN_NAMESRV", fields=(Field("topic", TEXT), Field("clusterName", TEXT, required=False))),
-    Request(217, "REGISTER_TOPIC_IN_NAMESRV", fields=(Field("topic", TEXT),)),
+    Request(216, "DELETE_TOPIC_IN_NAMESRV", fields=(TOPIC, Field("clusterName", TEXT, required=False))),
+    Request(217, "REGISTER_TOPIC_IN_NAMESRV", fields=(TOPIC,)),
     Request(219, "GET_KVLIST_BY_NAMESPACE", fields=(Field("namespace", TEXT),), answer_body="KVTable"),
     Request(224, "GET_TOPICS_BY_CLUSTER", fields=(Field("cluster", TEXT),), answer_body="TopicList"),
     Request(304, "GET_SYSTEM_TOPIC_LIST_FROM_NS", answer_body="TopicList"),
@@ -273,27 +305,27 @@ _REQUESTS = (
     Request(
         322,
         "QUERY_DATA_VERSION",
-        fields=(
-            Field("brokerName", TEXT),
-            Field("brokerAddr", TEXT),
-            Field("clusterName", TEXT),
-            Field("brokerId", LONG),
-        ),
+        fields=BROKER,
         answer=(Field("changed", BOOL),),
         body="DataVersion",
         answer_body="DataVersion",
     ),
+    Request(323, "RESUME_CHECK_HALF_MESSAGE", fields=(Field("topic", TEXT, required=False), Field("msgId", TEXT))),
     Request(324, "SEND_REPLY_MESSAGE", fields=SEND, answer=SENT, body="the reply's body"),
     Request(325, "SEND_REPLY_MESSAGE_V2", fields=SEND, answer=SENT, short=True, body="the reply's body"),
     Request(326, "PUSH_REPLY_MESSAGE_TO_CLIENT", fields=PUSHED, body="the reply's body"),
-    Request(
-        327, "ADD_WRITE_PERM_OF_BROKER", fields=(Field("brokerName", TEXT),), answer=(Field("addTopicCount", INT),)
-    ),
+    Request(327, "ADD_WRITE_PERM_OF_BROKER", fields=(BROKER_NAME,), answer=(Field("addTopicCount", INT),)),
     Request(361, "LITE_PULL_MESSAGE", fields=PULL, answer=PULLED, answer_body="the stored records"),
+    Request(
+        370,
+        "RECALL_MESSAGE",
+        fields=(Field("producerGroup", TEXT, required=False), TOPIC, Field("recallHandle", TEXT)),
+        answer=(Field("msgId", TEXT),),
+    ),
     Request(
         901,
         "GET_BROKER_MEMBER_GROUP",
-        fields=(Field("clusterName", TEXT), Field("brokerName", TEXT)),
+        fields=(Field("clusterName", TEXT), BROKER_NAME),
         answer_body="BrokerMemberGroup",
     ),
     Request(
@@ -302,7 +334,7 @@ _REQUESTS = (
         fields=(
             Field("clusterName", TEXT),
             Field("brokerAddr", TEXT),
-            Field("brokerName", TEXT),
+            BROKER_NAME,
             Field("brokerId", LONG, required=False),
             Field("epoch", INT, required=False),
             Field("maxOffset", LONG, required=False),

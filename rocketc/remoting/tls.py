@@ -150,6 +150,7 @@ class TlsSession(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._in.write(data)
+        self._connection.look_back(len(data))
         if self._is_open or self._shake_hands():
             self._read()
 

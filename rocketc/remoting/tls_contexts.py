@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+from rocketc.remoting.tls_faults import tls_fault
 from rocketc.remoting.tls_settings import ClientAuth, Identity, TlsMode, TlsSettings
 
 _log = logging.getLogger("rocketc.remoting")
@@ -21,7 +22,7 @@ _log = logging.getLogger("rocketc.remoting")
 POLL_SECONDS = 1.0
 _MAKE_SECONDS = 60.0  # for the command openssl
 
-Stamps = dict[str, "tuple[int, int, int] | None"]
+Stamps = dict[str, "tuple[int, int, int, int] | None"]  # by path: what changes when a file changes; None: unreadable
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -46,8 +47,10 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Return the context of a client. As in RocketMQ, the host name is not checked. Raises ValueError.
+def client_context(settings: TlsSettings, *, check_host: bool = False) -> ssl.SSLContext:
+    """Return the context of a client. Raises ValueError.
+
+    check_host  the certificate must be for the host of the address. RocketMQ does not check that
 
     >>> client_context(TlsSettings()).verify_mode.name
     'CERT_NONE'
@@ -59,6 +62,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     else:
         _load_trusted(context, settings.client, ssl.Purpose.SERVER_AUTH)
+        context.check_hostname = check_host
     if not settings.is_test and settings.client.cert_path:
         _load_certificate(context, settings.client)
     return context
@@ -66,13 +70,14 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 
 def _load_certificate(context: ssl.SSLContext, identity: Identity) -> None:
     cert, key = identity.cert_path, identity.key_path
+    files = [cert, key] if key else [cert]
     try:
         # A function: without it, OpenSSL asks on the terminal for the password of an encrypted key.
         context.load_cert_chain(cert, key or None, lambda: identity.key_password)
     except ssl.SSLError as error:
-        raise ValueError(f"{cert} and {key}: not a certificate in PEM with its key ({error.reason})") from None
+        raise ValueError(f"{' and '.join(files)}: not a certificate in PEM with its key ({error.reason})") from None
     except OSError as error:
-        raise ValueError(f"{cert} or {key}: {error.strerror}") from None
+        raise ValueError(f"{' or '.join(files)}: {error.strerror}") from None
 
 
 def _load_trusted(context: ssl.SSLContext, identity: Identity, purpose: ssl.Purpose) -> None:
@@ -115,7 +120,7 @@ class TlsContexts:
     def __init__(self, settings: TlsSettings, *, in_thread: bool = True) -> None:
         self._settings, self._in_thread = settings, in_thread
         self._stamps = self._look()
-        self._failed: Stamps | None = None
+        self._complaint = ""  # the last error that was logged
         self._making: asyncio.Future[ssl.SSLContext] | None = None
         at_once = not settings.is_test or settings.mode is TlsMode.ENFORCING
         self.server: ssl.SSLContext | None = server_context(settings) if at_once else None
@@ -152,21 +157,24 @@ class TlsContexts:
                 self.poll()
 
     def poll(self) -> None:
-        """Look at the files, and use them if they have changed. An error is logged once; the old context stays.
+        """Look at the files, and use them if they have changed.
 
-        While only one of certificate and key is new, they do not fit together: the old ones stay until the other comes.
+        On an error the old context stays. The error is logged once, and the next call tries again. While only one of
+        certificate and key is new, they do not fit together: the old ones stay until the other comes.
         """
         stamps = self._look()
-        if stamps in (self._stamps, self._failed):
+        if stamps == self._stamps:
+            self._complaint = ""
             return
         try:
             context = server_context(self._settings)
-        except ValueError as error:
-            self._failed = stamps
-            _log.warning("the changed files for TLS are not used, the old ones stay: %s", error)
+        except (ValueError, OSError) as error:  # an SSLError is an OSError
+            if str(error) != self._complaint:
+                _log.warning("the changed files for TLS are not used, the old ones stay: %s", error)
+            self._complaint = str(error)
             return
         if stamps == self._look():  # otherwise they are read again
-            self.server, self._stamps, self._failed = context, stamps, None
+            self.server, self._stamps, self._complaint = context, stamps, ""
             _log.info("new connections use the changed files for TLS")
 
     def _look(self) -> Stamps:
@@ -174,7 +182,7 @@ class TlsContexts:
         for path in self._settings.server.paths:
             try:
                 of = os.stat(path)
-                found[path] = of.st_mtime_ns, of.st_size, of.st_ino
+                found[path] = of.st_mtime_ns, of.st_ctime_ns, of.st_size, of.st_ino
             except OSError:
                 found[path] = None
         return found
@@ -187,7 +195,10 @@ def tls_connector(context: ssl.SSLContext) -> Callable[[str, int], Callable[[Cal
     """
     loop = asyncio.get_running_loop
 
-    def connector(host: str, port: int) -> Callable[[Callable[[], asyncio.Protocol]], Any]:
-        return lambda protocol: loop().create_connection(protocol, host, port, ssl=context, ssl_handshake_timeout=10.0)
+    async def connect(host: str, port: int, protocol: Callable[[], asyncio.Protocol]) -> Any:
+        try:
+            return await loop().create_connection(protocol, host, port, ssl=context, ssl_handshake_timeout=10.0)
+        except (ssl.SSLError, ConnectionResetError, BrokenPipeError, ConnectionAbortedError) as error:
+            raise ConnectionError(tls_fault(error)) from None
 
-    return connector
+    return lambda host, port: lambda protocol: connect(host, port, protocol)

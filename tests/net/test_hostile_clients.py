@@ -141,8 +141,12 @@ def test_a_client_that_never_reads(broker):
 
 @pytest.mark.parametrize(
     "junk",
-    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\xff" * 100, bytes(100)],
-    ids=["http", "tls", "ones", "zeros"],
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", id="http"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="tls", marks=pytest.mark.long),  # takes 10 s
+        pytest.param(b"\xff" * 100, id="ones"),
+        pytest.param(bytes(100), id="zeros"),
+    ],
 )
 def test_other_protocols(broker, junk):
     with Client(broker) as client:
@@ -177,6 +181,7 @@ def heartbeat(number):
     return Command(34, {}, json.dumps(data).encode(), number)
 
 
+@pytest.mark.long
 @pytest.mark.measure
 def test_ten_thousand_idle_connections(tmp_path):
     """Their memory in the broker, without and with heartbeats; more of them later use the same memory."""

@@ -9,8 +9,10 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
-from rocketc.c.bytes cimport rc_put_i32
+from rocketc.c.bytes cimport rc_get_i16, rc_get_i32, rc_put_i32
+from rocketc.c.status cimport RC_OK
 from rocketc.remoting._frames cimport FORM_JSON, Frame
+from rocketc.remoting._headers cimport BINARY_BYTES, Header, parse_json
 
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Flag
@@ -46,17 +48,39 @@ cdef const uint8_t* number_before(const uint8_t* end, const uint8_t* begin, int3
 
 
 cdef bint outline_of(const Frame* frame, int32_t* code, int32_t* opaque, int32_t* flag) noexcept nogil:
-    """Read code, number and flag of a JSON header without its fields; False: it is not written as RocketMQ writes it.
+    """Read code, number and flag of a header. Returns False if only json can decode it, or nothing can.
 
-    The members are in the order of their names, without blanks. Each byte after the fields is checked, from the end
-    back to the brace that closes them. No text of a JSON can contain these bytes, because of the quotes.
+    The fields are skipped if the form allows it. It is the ROCKETMQ form, or JSON as RocketMQ writes it: the members
+    are in the order of their names, without blanks. Other headers in JSON are parsed.
+    """
+    cdef Header h
+    if frame.form != FORM_JSON:
+        if frame.header_size < BINARY_BYTES:
+            return False
+        code[0] = rc_get_i16(frame.header)
+        opaque[0] = rc_get_i32(frame.header + 5)
+        flag[0] = rc_get_i32(frame.header + 9)
+        return True
+    if usual_outline(frame, code, opaque, flag):
+        return True
+    if parse_json(frame.header, frame.header_size, &h) != RC_OK:
+        return False
+    code[0] = h.code
+    opaque[0] = h.opaque
+    flag[0] = h.flag
+    return True
+
+
+cdef bint usual_outline(const Frame* frame, int32_t* code, int32_t* opaque, int32_t* flag) noexcept nogil:
+    """Do the work of outline_of() for a header in JSON as RocketMQ writes it; return False for another one.
+
+    Each byte after the fields is checked, from the end back to the brace that closes them. No text of a JSON can
+    contain these bytes, because of the quotes.
     """
     cdef const uint8_t* begin = frame.header
     cdef const uint8_t* p = begin + frame.header_size
     cdef const uint8_t* end
     cdef int32_t version
-    if frame.form != FORM_JSON:
-        return False
     p = number_before(text_before(p, begin, b"}", 1), begin, &version)
     p = text_before(p, begin, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
     p = text_before(number_before(p, begin, opaque), begin, b'","opaque":', 11)
@@ -77,19 +101,25 @@ cdef bint outline_of(const Frame* frame, int32_t* code, int32_t* opaque, int32_t
     )
 
 
-def outline(bytes header not None):
-    """Return code, opaque and flag of a JSON header if it is written as RocketMQ writes it; otherwise None.
+def outline(bytes header not None, int form=FORM_JSON, bint usual=False):
+    """Return code, opaque and flag of a header; None if only json can decode it, or nothing can.
+
+    form   of the header
+    usual  only if it is JSON as RocketMQ writes it
 
     >>> outline(b'{"code":10,"extFields":{},"flag":2,"language":"JAVA","opaque":7,'
     ...         b'"serializeTypeCurrentRPC":"JSON","version":479}')
     (10, 7, 2)
-    >>> outline(b'{"code": 10}')
+    >>> outline(b'{"code": 10}'), outline(b'{"code": 10}', usual=True)
+    ((10, 0, 0), None)
     """
     cdef Frame frame
     cdef int32_t code = 0, opaque = 0, flag = 0
-    frame.form = FORM_JSON
+    frame.form = <uint8_t>form
     frame.header = <const uint8_t*>PyBytes_AS_STRING(header)
     frame.header_size = <unsigned int>PyBytes_GET_SIZE(header)
+    if usual:
+        return (code, opaque, flag) if usual_outline(&frame, &code, &opaque, &flag) else None
     return (code, opaque, flag) if outline_of(&frame, &code, &opaque, &flag) else None
 
 
@@ -141,10 +171,11 @@ cdef class BusyAnswers:
 
     cdef int add(self, int32_t opaque) except -1:
         """Add the answer to a request."""
-        cdef uint8_t digits[DIGITS_MOST]
+        cdef uint8_t digits[DIGITS_MOST + 1]      # and the sign
         cdef int n = 0
         cdef size_t before = <size_t>PyBytes_GET_SIZE(self._before), behind = <size_t>PyBytes_GET_SIZE(self._after)
-        cdef size_t most = 8 + before + DIGITS_MOST + behind
+        cdef size_t most = 8 + before + 1 + DIGITS_MOST + behind
+        cdef int64_t left = opaque if opaque >= 0 else -<int64_t>opaque
         cdef uint8_t* p
         cdef void* bigger
         if self._size + most > self._room:
@@ -153,10 +184,13 @@ cdef class BusyAnswers:
                 raise MemoryError
             self._answers = <uint8_t*>bigger
             self._room = 2 * self._room + 64 * most
-        while n == 0 or opaque > 0:
-            digits[n] = <uint8_t>(c"0" + opaque % 10)
+        while n == 0 or left > 0:
+            digits[n] = <uint8_t>(c"0" + left % 10)
             n += 1
-            opaque //= 10
+            left //= 10
+        if opaque < 0:
+            digits[n] = c"-"
+            n += 1
         p = self._answers + self._size
         rc_put_i32(p, <int32_t>(4 + before + <size_t>n + behind))
         rc_put_i32(p + 4, <int32_t>(before + <size_t>n + behind))

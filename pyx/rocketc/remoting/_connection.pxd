@@ -43,6 +43,7 @@ cdef class ConnectionCore:
         bint _is_receiving      # answers are sent at the end of the read event
         bint _is_flush_due      # the loop will call _flush()
         bint _has_ended         # the transport has ended
+        bint _is_wrapped        # the peer speaks TLS
     cdef readonly:
         Py_ssize_t in_flight    # requests that the server has, and has not answered
         bint is_closing         # requests are turned away
@@ -60,6 +61,8 @@ cdef class ConnectionCore:
     cdef int _look_back(self, size_t size) except -1
     cdef bint _refuse(self, const Frame* frame) except -1
     cdef int _pass_on(self) except -1
+    cdef int _pass_frames(self, FastPath fast) except -1
+    cdef bint _pass_to_server(self) except -1
     cdef int _turn_away(self) except -1
 
 

@@ -9,7 +9,7 @@ import socket
 from collections import deque
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
@@ -23,10 +23,12 @@ cdef extern from "<sys/ioctl.h>" nogil:
 
 cdef enum:
     LARGE_READ = 16384      # bytes of a read event after which more may wait
+    KERNEL_MOST = 262144    # bytes of answers that the kernel holds while the peer does not read; otherwise up to 4 MB
     FLAG_ANSWER = 1
     FLAG_ONEWAY = 2
 
 _log = logging.getLogger("rocketc.remoting")
+_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 
 
 cdef class FastPath:
@@ -37,6 +39,18 @@ cdef class FastPath:
 
     cdef int finish(self, ConnectionCore connection) except -1:
         return 0
+
+
+cdef bint take_whole(FastPath fast, ConnectionCore connection, tuple whole) except -1:
+    """Let a fast path take a frame, (form, header, body). The caller keeps it until finish()."""
+    cdef Frame frame
+    cdef bytes header = whole[1], body = whole[2]
+    frame.form = <uint8_t>whole[0]
+    frame.header = <const uint8_t*>PyBytes_AS_STRING(header)
+    frame.header_size = <uint32_t>PyBytes_GET_SIZE(header)
+    frame.body = <const uint8_t*>PyBytes_AS_STRING(body)
+    frame.body_size = <uint32_t>PyBytes_GET_SIZE(body)
+    return fast.take(connection, &frame)
 
 
 @cython.final
@@ -97,22 +111,24 @@ cdef class ConnectionCore:
             self._descriptor = accepted.fileno()
         if accepted is not None and accepted.family in (socket.AF_INET, socket.AF_INET6):
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)      # asyncio does not for all sockets
+            if _NOTSENT_LOWAT is not None:
+                accepted.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, KERNEL_MOST)
         if not self._owner.opened(self):
             self.abort()
 
     def use_transport(self, transport):
         """Send by another transport from now on, which sends by the one of connection_made(): the peer speaks TLS."""
         self._transport = transport
-        self._descriptor = -1       # what waits there is encrypted, so its size says nothing here
+        self._is_wrapped = True     # that transport looks back: its bytes are others, and what waits is encrypted
 
     def data_received(self, data):
         cdef Frame frame
         cdef bytes chunk = data if type(data) is bytes else bytes(data)
         cdef bint any_frame = False
-        self.last_active = self._loop.time()
         cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(chunk)
         cdef size_t size = <size_t>PyBytes_GET_SIZE(chunk)
-        if size >= LARGE_READ or self._backlog is not None or self.waited > 0.0:
+        self.last_active = self._loop.time()
+        if not self._is_wrapped:
             self._look_back(size)
         if size > 0 and not self._decoder.is_corrupt and not self._decoder.lend(at, size):
             self._decoder.feed(at, size)
@@ -129,7 +145,7 @@ cdef class ConnectionCore:
                 if type(self._frames) is tuple:
                     self._frames = deque()
                 self._frames.append((frame.form, frame.header[:frame.header_size], frame.body[:frame.body_size]))
-                self._pass_on()
+                self._pass_frames(None)
         finally:
             try:
                 if self._fast is not None:
@@ -153,13 +169,23 @@ cdef class ConnectionCore:
             _log.warning("%s: this is not RocketMQ's protocol; the connection is closed", self.peer)
             self.abort()
 
+    def look_back(self, size_t size):
+        """Do it for a transport that decrypts: call it before the decrypted bytes are passed to data_received().
+
+        size  bytes that were just read from the socket
+        """
+        self._look_back(size)
+
     cdef int _look_back(self, size_t size) except -1:
-        """Find out how long the bytes that were just read have waited, and how many wait now.
+        """Find out how long the bytes that were just read from the socket have waited, and how many wait now.
 
         size  how many were read
         """
         cdef double since
         cdef int waiting = 0
+        if size < LARGE_READ and self._backlog is None and self.waited <= 0.0:
+            return 0
+        self.last_active = self._loop.time()
         if ioctl(self._descriptor, FIONREAD, &waiting) != 0:
             waiting = 0
         self.waited = 0.0
@@ -189,25 +215,31 @@ cdef class ConnectionCore:
         return self._busy.refuse(code, opaque, flag & FLAG_ONEWAY != 0)
 
     cdef int _pass_on(self) except -1:
-        """Pass frames to the server while the limits allow it; then decide whether the socket is read."""
-        cdef Py_ssize_t size
+        """Pass frames that have waited to the fast path or the server; then decide whether the socket is read."""
+        return self._pass_frames(self._fast)
+
+    cdef int _pass_frames(self, FastPath fast) except -1:
+        """Pass frames on while the limits allow it; then decide whether the socket is read.
+
+        fast  gets them before the server; None: it has refused them
+        """
         cdef bint reading
-        cdef Reply reply
-        cdef tuple frame
+        cdef list taken = []        # frames whose bytes the fast path uses until finish()
         if self.is_closing:
             return self._turn_away()
-        while self._frames and self._may_take():
-            frame = self._frames[0]
-            size = len(frame[1]) + len(frame[2])
-            if not self._owner.take(self, size):
-                break
-            self._frames.popleft()
-            self.in_flight += 1
-            self._size_in_flight += size
-            reply = Reply.__new__(Reply)
-            reply._connection = self
-            reply._size = size
-            self._owner.handle(self, frame, reply)
+        try:
+            while self._frames and self._may_take():
+                if fast is not None:
+                    if take_whole(fast, self, self._frames[0]):
+                        taken.append(self._frames.popleft())
+                        continue
+                    fast.finish(self)
+                    taken.clear()
+                if not self._pass_to_server():
+                    break
+        finally:
+            if taken:
+                fast.finish(self)
         if not self._frames:
             self._frames = ()       # an empty deque has 600 bytes
         reading = self._may_take() and not self._frames
@@ -222,6 +254,22 @@ cdef class ConnectionCore:
             else:
                 self._transport.pause_reading()
         return 0
+
+    cdef bint _pass_to_server(self) except -1:
+        """Pass the first frame to the server; False: there is no room for it."""
+        cdef tuple frame = self._frames[0]
+        cdef Py_ssize_t size = len(frame[1]) + len(frame[2])
+        cdef Reply reply
+        if not self._owner.take(self, size):
+            return False
+        self._frames.popleft()
+        self.in_flight += 1
+        self._size_in_flight += size
+        reply = Reply.__new__(Reply)
+        reply._connection = self
+        reply._size = size
+        self._owner.handle(self, frame, reply)
+        return True
 
     cdef bint _may_take(self) noexcept:
         if self._size_waiting > self._most_waiting:         # _flush() sends them and continues
@@ -333,9 +381,18 @@ cdef class ConnectionCore:
         if self._drained is not None:
             self._note_drained()
 
+    @property
+    def is_read(self):
+        """Whether the peer reads what it is sent: at most the limit of unread bytes wait."""
+        return self._peer_reads and self._size_waiting <= self._most_waiting
+
     def _unsent(self):
         """Test hook: return the bytes of answers that are not passed to the transport yet."""
         return self._size_waiting
+
+    def _socket_option(self, level, name):
+        """Test hook: return an option of the socket."""
+        return self._transport.get_extra_info("socket").getsockopt(level, name)
 
     def resume(self):
         """There is room for requests again: pass on the frames that have waited."""

@@ -3,6 +3,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 cdef enum:
     FRAME_MAX = 16 << 20        # bytes of a frame after its length; more is refused
+    HEADER_MAX = 256 << 10      # bytes of the header of a request: 32767 escaped characters of properties, and the rest
     FORM_JSON = 0
     FORM_ROCKETMQ = 1           # the binary form of a header
 
@@ -14,10 +15,13 @@ ctypedef struct Frame:
     uint32_t body_size
     uint8_t form                # of the header: FORM_JSON or FORM_ROCKETMQ
 
+cdef int cut_frame(const uint8_t* p, size_t left, uint32_t header_most, Frame* frame) noexcept nogil
+
 cdef class FrameDecoder:
     cdef:
         uint8_t* _own           # the memory of this object, while _bytes is that of a caller
         bint _is_lent
+        uint32_t _header_most   # bytes
         uint8_t* _bytes         # the bytes from _at to _end are fed and not decoded yet
         size_t _at
         size_t _end

@@ -18,10 +18,37 @@ cdef enum:
     KEPT_BYTES = 64 << 10       # a larger buffer is freed when it is empty
 
 
+cdef int cut_frame(const uint8_t* p, size_t left, uint32_t header_most, Frame* frame) noexcept nogil:
+    """Find the parts of the frame at p, of which `left` bytes are there.
+
+    Returns RC_OK; RC_MORE if the frame is not complete; RC_BAD_SIZE for impossible sizes.
+    """
+    cdef uint32_t size, header
+    if left < LENGTH_BYTES:
+        return RC_MORE
+    size = <uint32_t>rc_get_i32(p)
+    if size < HEAD_BYTES - LENGTH_BYTES or size > FRAME_MAX:    # checked first: the size is a claim of the peer
+        return RC_BAD_SIZE
+    if left < HEAD_BYTES:
+        return RC_MORE
+    header = <uint32_t>rc_get_i32(p + LENGTH_BYTES) & <uint32_t>0xFFFFFF
+    if p[LENGTH_BYTES] > FORM_ROCKETMQ or header > header_most or header > size - (HEAD_BYTES - LENGTH_BYTES):
+        return RC_BAD_SIZE
+    if left - LENGTH_BYTES < size:
+        return RC_MORE
+    frame.form = p[LENGTH_BYTES]
+    frame.header = p + HEAD_BYTES
+    frame.header_size = header
+    frame.body = frame.header + header
+    frame.body_size = size - (HEAD_BYTES - LENGTH_BYTES) - header
+    return RC_OK
+
+
 @cython.final
 cdef class FrameDecoder:
     """Decodes the frames of one connection: feed it bytes, then ask for the frames that are complete.
 
+    header_most  bytes of a header. The default is enough for requests; the header of an answer may fill its frame
     >>> from rocketc.remoting._frames import FrameDecoder
     >>> decoder = FrameDecoder()
     >>> decoder.receive(bytes([0, 0, 0, 7, 0, 0, 0, 2]) + b"{}")
@@ -29,6 +56,9 @@ cdef class FrameDecoder:
     >>> decoder.receive(b"x")
     [(0, b'{}', b'x')]
     """
+
+    def __cinit__(self, uint32_t header_most=HEADER_MAX):
+        self._header_most = header_most
 
     def __dealloc__(self):
         free(self._own if self._is_lent else self._bytes)
@@ -87,32 +117,14 @@ cdef class FrameDecoder:
 
         Returns RC_OK; RC_MORE if the frame is not complete yet; RC_BAD_SIZE for impossible sizes, now and later.
         """
-        cdef size_t left = self._end - self._at
-        cdef const uint8_t* p = self._bytes + self._at
-        cdef uint32_t size, header
+        cdef int rc
         if self.is_corrupt:
             return RC_BAD_SIZE
-        if left < LENGTH_BYTES:
-            return RC_MORE
-        size = <uint32_t>rc_get_i32(p)
-        if size < HEAD_BYTES - LENGTH_BYTES or size > FRAME_MAX:    # checked first: the size is a claim of the peer
-            self.is_corrupt = True
-            return RC_BAD_SIZE
-        if left < HEAD_BYTES:
-            return RC_MORE
-        header = <uint32_t>rc_get_i32(p + LENGTH_BYTES) & <uint32_t>0xFFFFFF
-        if p[LENGTH_BYTES] > FORM_ROCKETMQ or header > size - (HEAD_BYTES - LENGTH_BYTES):
-            self.is_corrupt = True
-            return RC_BAD_SIZE
-        if left - LENGTH_BYTES < size:
-            return RC_MORE
-        frame.form = p[LENGTH_BYTES]
-        frame.header = p + HEAD_BYTES
-        frame.header_size = header
-        frame.body = frame.header + header
-        frame.body_size = size - (HEAD_BYTES - LENGTH_BYTES) - header
-        self._at += LENGTH_BYTES + <size_t>size
-        return RC_OK
+        rc = cut_frame(self._bytes + self._at, self._end - self._at, self._header_most, frame)
+        if rc == RC_OK:
+            self._at = <size_t>(frame.body + frame.body_size - self._bytes)
+        self.is_corrupt = rc == RC_BAD_SIZE
+        return rc
 
     @property
     def waiting(self):

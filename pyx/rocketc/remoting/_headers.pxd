@@ -4,7 +4,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from rocketc.remoting._frames cimport Frame
 
 cdef enum:
-    FIELDS_MAX = 64             # of a header that is decoded here; one with more goes to json
+    BINARY_BYTES = 21           # of a ROCKETMQ header without remark and fields
+    FIELDS_MAX = 128            # of a header
 
 # A text in a frame. In a JSON header it may contain escape sequences.
 ctypedef struct Text:
@@ -34,3 +35,4 @@ cdef int parse_header(const Frame* frame, Header* h) noexcept nogil
 cdef Text* field_of(Header* h, const uint8_t* name, uint32_t n) noexcept nogil
 cdef int number_of(const Text* text, int64_t* number) noexcept nogil
 cdef int64_t unescape(const Text* text, uint8_t* dst) noexcept nogil
+cdef object text_object(const Text* text)

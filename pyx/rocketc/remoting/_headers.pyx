@@ -15,9 +15,12 @@ from rocketc.c.status cimport RC_BAD_ARGUMENT, RC_BAD_SIZE, RC_MORE, RC_OK
 from rocketc.remoting._frames cimport FORM_JSON, Frame
 
 cdef enum:
-    BINARY_BYTES = 21           # of a ROCKETMQ header without remark and fields
     WORD = 8
     UTF8_MORE = 128             # bit of each byte of a character after U+007F
+    HALF_PAIR = 0xFFFD          # the character that replaces half of a surrogate pair
+    JSON_BYTES_MOST = 64 << 10  # of a header that only json may decode, because it takes long
+    JSON_MARKS_MOST = 1024      # of its commas, colons and opening brackets
+    JSON_RUN_MOST = 64          # of its bytes without a mark, blank or text, such as the digits of a number
 
 cdef extern from *:
     int __builtin_ctzll(unsigned long long) noexcept nogil
@@ -210,7 +213,8 @@ cdef int64_t unescape(const Text* text, uint8_t* dst) noexcept nogil:
     """Write a text without its escape sequences, as UTF-8. Return the bytes written, at most text.size.
 
     dst  text.size bytes, not of the text itself; those after the result may have changed
-    -1  an escape sequence is wrong, or half of a surrogate pair: json decides
+    -1  an escape sequence is wrong: json decides
+    Half of a surrogate pair becomes U+FFFD.
     """
     cdef const uint8_t* p = text.at
     cdef const uint8_t* end = p + text.size
@@ -222,7 +226,7 @@ cdef int64_t unescape(const Text* text, uint8_t* dst) noexcept nogil:
         memcpy(dst, p, text.size)
         return text.size
     while p < end:
-        while end - p >= WORD:          # copy eight bytes at a time; dst has room for what is left of the text
+        while end - p >= WORD and p[0] != c"\\":    # copy eight bytes at a time; dst has room for the rest of the text
             memcpy(&word, p, WORD)
             memcpy(out, &word, WORD)
             slash = word ^ SLASHES
@@ -244,15 +248,16 @@ cdef int64_t unescape(const Text* text, uint8_t* dst) noexcept nogil:
         p += 2
         if letter == c"u":
             number = hex4(p) if end - p >= 4 else -1
-            if number < 0 or 0xDC00 <= number < 0xE000:
+            if number < 0:
                 return -1
             p += 4
-            if 0xD800 <= number < 0xDC00:
+            if 0xD800 <= number < 0xE000:
                 low = hex4(p + 2) if end - p >= 6 and p[0] == c"\\" and p[1] == c"u" else -1
-                if not 0xDC00 <= low < 0xE000:
-                    return -1
-                number = 0x10000 + (number - 0xD800 << 10) + (low - 0xDC00)
-                p += 6
+                if number < 0xDC00 <= low < 0xE000:
+                    number = 0x10000 + (number - 0xD800 << 10) + (low - 0xDC00)
+                    p += 6
+                else:
+                    number = HALF_PAIR
             out += put_utf8(out, <uint32_t>number)
             continue
         if letter == c"n":
@@ -435,10 +440,42 @@ def decode_json(bytes header not None):
         return None
 
 
+def is_cheap(bytes header not None):
+    """Return whether json decodes a header in less than a millisecond: the header is short and contains few values.
+
+    >>> is_cheap(b'{"code":[1,2,3]}'), is_cheap(b"[" * 2000), is_cheap(b'{"code":' + b"1" * 100 + b"}")
+    (True, False, False)
+    """
+    cdef const uint8_t* p = <const uint8_t*>PyBytes_AS_STRING(header)
+    cdef const uint8_t* end = p + PyBytes_GET_SIZE(header)
+    cdef Text text
+    cdef int marks = 0, run = 0
+    if end - p > JSON_BYTES_MOST:
+        return False
+    while p < end:
+        if p[0] == c'"':
+            p = parse_text(p + 1, end, &text)
+            if p == NULL:
+                return True         # json refuses it
+            run = 0
+            continue
+        if p[0] == c"," or p[0] == c":" or p[0] == c"[" or p[0] == c"{":
+            marks += 1
+            run = 0
+        elif p[0] <= c" ":
+            run = 0
+        else:
+            run += 1
+        if marks > JSON_MARKS_MOST or run > JSON_RUN_MOST:
+            return False
+        p += 1
+    return True
+
+
 def decode_rocketmq(bytes header not None):
     """Decode a header in the ROCKETMQ form, as decode_json() does; the language is its number.
 
-    None: a length is impossible, or there are more than 64 fields.
+    None: a length is impossible, or there are more than FIELDS_MAX fields.
     """
     cdef Header h
     cdef int i

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from collections import Counter
 
@@ -14,7 +15,7 @@ from rocketc.broker.fast_failure import patience
 from rocketc.remoting._busy import BusyAnswers, outline
 from rocketc.remoting._frames import FrameDecoder
 from rocketc.remoting.codes import Code
-from rocketc.remoting.command import Command, Flag
+from rocketc.remoting.command import Command, Flag, Form
 from rocketc.remoting.server import Answer, Server
 
 USUAL = (
@@ -24,7 +25,7 @@ USUAL = (
 
 
 def test_a_header_as_rocketmq_writes_it():
-    assert outline(USUAL) == (310, 12, 0)
+    assert outline(USUAL, usual=True) == outline(USUAL) == (310, 12, 0)
 
 
 @given(
@@ -35,7 +36,28 @@ def test_a_header_as_rocketmq_writes_it():
 )
 def test_it_has_the_numbers_that_the_parser_finds(code, fields, opaque, flag):
     header = Command(code, fields, opaque=opaque, flag=flag).encode()[8:]
-    assert outline(header) == (code, opaque, flag)
+    assert outline(header, usual=True) == outline(header) == (code, opaque, flag)
+
+
+@given(
+    code=st.integers(-(1 << 15), (1 << 15) - 1),
+    opaque=st.integers(-(1 << 31), (1 << 31) - 1),
+    flag=st.integers(0, 3),
+    form=st.sampled_from(Form),
+)
+def test_it_has_the_numbers_of_each_form(code, opaque, flag, form):
+    header = Command(code, {"a": "1"}, opaque=opaque, flag=flag, remark="x").encode(form)[8:]
+    assert outline(header, form) == (code, opaque, flag)
+
+
+@pytest.mark.parametrize("size", range(21))
+def test_a_header_in_the_rocketmq_form_that_is_too_short(size):
+    assert outline(bytes(size), Form.ROCKETMQ) is None and outline(bytes(21), Form.ROCKETMQ) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("header", [b'{"x":1,"code":310}', b'{"code":310', b"", b"[]", b'{"c\\u006fde":310}'])
+def test_what_only_json_may_decode(header):
+    assert outline(header) is None
 
 
 @given(st.data())
@@ -47,7 +69,7 @@ def test_a_header_with_changed_bytes_is_never_misread(data):
         changed[at : at + data.draw(st.integers(0, 2))] = data.draw(
             st.binary(max_size=3) | st.sampled_from([b"}", b'"'])
         )
-    found = outline(bytes(changed))
+    found = outline(bytes(changed), usual=True)
     if found is not None:
         try:
             told = json.loads(bytes(changed))
@@ -58,7 +80,7 @@ def test_a_header_with_changed_bytes_is_never_misread(data):
 
 @pytest.mark.parametrize("cut", range(len(USUAL)))
 def test_a_header_that_ends_too_early(cut):
-    assert outline(USUAL[:cut]) is None
+    assert outline(USUAL[:cut], usual=True) is None and outline(USUAL[:cut]) is None
 
 
 @pytest.mark.parametrize(
@@ -77,11 +99,11 @@ def test_a_header_that_ends_too_early(cut):
     ],
 )
 def test_other_headers_are_left_to_the_parser(old, new):
-    assert outline(USUAL.replace(old, new)) is None
+    assert outline(USUAL.replace(old, new), usual=True) is None
 
 
 def test_the_answers():
-    opaques = [0, 7, 12_345, (1 << 31) - 1] * 100
+    opaques = [0, 7, 12_345, (1 << 31) - 1, -1, -12_345, -(1 << 31)] * 100
     decoder = FrameDecoder()
     found = [Command.decode(*frame) for frame in decoder.receive(BusyAnswers({}, 0.203).answers(*opaques))]
     assert [one.opaque for one in found] == opaques
@@ -124,7 +146,8 @@ def loops():
     yield uvloop.new_event_loop
 
 
-@pytest.mark.parametrize("new_loop", loops())
+@pytest.mark.some(3)
+@pytest.mark.parametrize("new_loop", list(loops()))
 @pytest.mark.parametrize(("seconds", "is_busy", "oneway"), [(0.3, True, 0), (0.3, True, 2), (0.0, False, 0)])
 def test_a_loop_that_is_late(new_loop, seconds, is_busy, oneway):
     """What had arrived before the loop stopped is refused; the requests after that are processed."""
@@ -160,6 +183,29 @@ def test_a_loop_that_is_late(new_loop, seconds, is_busy, oneway):
     assert (overdue > 0) == is_busy
     if not oneway:
         assert codes == Counter({Code.SUCCESS: done, Code.SYSTEM_BUSY: overdue}) - Counter()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="the system does not have the option")
+@pytest.mark.parametrize("new_loop", list(loops()))
+def test_the_kernel_does_not_hold_much_for_a_peer_that_does_not_read(new_loop):
+    """1,000 such peers made it hold 2.4 GB."""
+
+    async def main():
+        async with Server([Slow(0)]) as server:
+            host, port = await server.listen("127.0.0.1", 0)
+            transport, _ = await asyncio.get_running_loop().create_connection(Reader, host, port)
+            while not server.connections:
+                await asyncio.sleep(0.01)
+            [connection] = server.connections
+            option = connection._socket_option(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
+            transport.close()
+            return option
+
+    loop = new_loop()
+    try:
+        assert loop.run_until_complete(main()) == 256 << 10
+    finally:
+        loop.close()
 
 
 def test_the_patience_of_a_broker():

@@ -10,7 +10,9 @@ import pytest
 from simulation import virtual
 
 from rocketc.errors import ConnectionLostError, NoAnswerError, NotSentError
+from rocketc.remoting._frames import FrameDecoder
 from rocketc.remoting.channel import Channel
+from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Flag
 from rocketc.remoting.server import Answer, Server
 from rocketc.remoting.services import Services
@@ -127,7 +129,7 @@ def test_a_closed_channel():
 def test_oneway_requests_and_requests_of_the_server():
     async def main():
         got = []
-        scene = Scene(1, on_request=got.append)
+        scene = Scene(1, on_request=lambda request, reply: got.append(request))
         await scene.channel.send(31, {**OFFSET, "queueId": 9}, asyncio.get_running_loop().time() + 5)
         await asyncio.sleep(1)
         assert scene.processor.done == [9]
@@ -135,6 +137,82 @@ def test_oneway_requests_and_requests_of_the_server():
         connection.write(Command(40, {"consumerGroup": "g"}, flag=Flag.ONEWAY).encode())
         await asyncio.sleep(1)
         assert [(c.code, c.fields) for c in got] == [(40, {"consumerGroup": "g"})]
+
+    virtual.run(main())
+
+
+def test_oneway_requests_wait_for_a_server_that_does_not_read():
+    async def main():
+        scene, loop, sent = Scene(3), asyncio.get_running_loop(), 0
+        await scene.call(0, 3)
+        scene.transport.pause_reading()
+        with pytest.raises(NotSentError, match="the server does not read"):
+            while sent < 10_000:
+                await scene.channel.send(31, OFFSET, loop.time() + 3, bytes(1000))
+                sent += 1
+        assert scene.transport._size < 300_000 and loop.time() >= 3
+        loop.call_later(1, scene.transport.resume_reading)
+        for _ in range(1000):
+            await scene.channel.send(31, OFFSET, loop.time() + 3, bytes(1000))
+        scene.transport.pause_reading()
+        loop.call_later(1, scene.transport.cut)
+        for _ in range(1000):
+            await scene.channel.send(31, OFFSET, loop.time() + 3, bytes(1000))
+        assert len(scene.tries) == 2
+
+    virtual.run(main())
+
+
+def test_the_connection_to_a_server_that_goes_away_is_closed():
+    async def main():
+        scene, links = Scene(3), []
+        process = scene.processor.process
+
+        def goes_away(call):
+            links.append(scene.transport)
+            scene.processor.process = process
+            return Answer(Code.GO_AWAY)
+
+        slow = asyncio.ensure_future(scene.call(500, 3))
+        await asyncio.sleep(0.1)
+        scene.processor.process = goes_away
+        assert await scene.call(5, 3) == 5 and len(scene.tries) == 2
+        assert not links[0].is_closing()
+        assert await slow == 500
+        await asyncio.sleep(0.1)
+        assert links[0].is_closing() and not scene.transport.is_closing()
+        scene.processor.process = goes_away
+        assert await scene.call(5, 3) == 5
+        await asyncio.sleep(0.1)
+        assert links[1].is_closing()
+        waiting = asyncio.ensure_future(scene.call(500, 3))
+        await asyncio.sleep(0.1)
+        scene.processor.process = goes_away
+        await scene.call(5, 3)
+        scene.channel.close()
+        with pytest.raises(ConnectionLostError):
+            await waiting
+        await asyncio.sleep(0.1)
+        assert links[2].is_closing() and scene.transport.is_closing()
+
+    virtual.run(main())
+
+
+def test_an_answer_with_a_long_header():
+    """The answer to a batch has the ids of its messages in its header."""
+    fields = {"msgId": ",".join(["7F000001" + 24 * "0"] * 50_000)}
+
+    class Answering:
+        codes = (30,)
+
+        def process(self, call):
+            return Answer(fields=fields)
+
+    async def main():
+        scene = Scene(1)
+        scene.server = Server([Answering()])
+        answer = await scene.channel.call(30, OFFSET, asyncio.get_running_loop().time() + 5)
+        assert answer.fields == fields
 
     virtual.run(main())
 
@@ -152,6 +230,61 @@ def test_a_server_that_sends_junk_is_left(caplog):
 
     virtual.run(main())
     assert "the connection is closed" in caplog.text
+
+
+class Leaving:
+    """A server that goes away, but does not end: it answers GO_AWAY, except to requests for the queue 0."""
+
+    def __init__(self):
+        self.made, self.open = 0, {}
+
+    async def connect(self, factory):
+        connection = _Leaving(self)
+        self.made += 1
+        self.open[connection] = virtual.link(connection, factory(), random.Random(1))[0]
+
+
+class _Leaving(asyncio.Protocol):
+    def __init__(self, server):
+        self.server, self.decoder, self.kept = server, FrameDecoder(), []
+
+    def data_received(self, data):
+        for frame in self.decoder.receive(data):
+            command = Command.decode(*frame)
+            if command.fields["queueId"] == "0":
+                self.kept.append(command.opaque)
+            else:
+                self.server.open[self].write(Command(1500, opaque=command.opaque, flag=Flag.ANSWER).encode())
+
+    def connection_lost(self, error):
+        del self.server.open[self]
+
+
+def test_connections_to_a_server_that_goes_away_are_closed():
+    async def main():
+        server, now = Leaving(), asyncio.get_running_loop().time
+        channel = Channel(server.connect, random.Random(1))
+        first = asyncio.ensure_future(channel.call(30, OFFSET, now() + 60))
+        await asyncio.sleep(1)
+        with pytest.raises(NotSentError):
+            await channel.call(30, {**OFFSET, "queueId": 1}, now() + 4)
+        await asyncio.sleep(1)
+        assert server.made > 10 and len(server.open) <= 2  # that of the first call, and one for later calls
+        [opaque] = next(iter(server.open)).kept
+        next(iter(server.open.values())).write(Command(0, opaque=opaque, flag=Flag.ANSWER).encode())
+        assert (await first).code == 0
+        await asyncio.sleep(1)
+        assert len(server.open) <= 1
+        second = asyncio.ensure_future(channel.call(30, OFFSET, now() + 60))
+        await asyncio.sleep(1)
+        with pytest.raises(NotSentError):
+            await channel.call(30, {**OFFSET, "queueId": 1}, now() + 1)
+        assert not second.done()
+        channel.close()
+        await asyncio.sleep(1)
+        assert not server.open and isinstance(second.exception(), ConnectionLostError)
+
+    virtual.run(main())
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rocketc.errors import FrameError
 from rocketc.remoting import command as module
 from rocketc.remoting._frames import FrameDecoder
-from rocketc.remoting._headers import decode_json, parse_number
-from rocketc.remoting.command import LANGUAGES, Command, Flag, Form, _from_json
+from rocketc.remoting._headers import decode_json, is_cheap, parse_number
+from rocketc.remoting.command import LANGUAGES, LARGEST, Command, Flag, Form, _from_json
 
 INT = st.integers(-(1 << 31), (1 << 31) - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -120,7 +120,8 @@ def test_both_decoders_agree_on_any_bytes(data):
     [
         (b"", "not JSON"),
         (b"{", "not JSON"),
-        (b"[" * 100_000, "not JSON"),
+        (b"[" * 1000, "not JSON"),
+        (b"[" * 100_000, "128 fields"),
         (b"[]", "not a JSON object"),
         (b"7", "not a JSON object"),
         (b'{"code":"1"}', "code is not an int"),
@@ -143,10 +144,45 @@ def test_values_that_are_not_texts_become_texts():
 
 
 def test_more_fields_than_the_fast_decoder_has():
-    fields = {f"f{n}": str(n) for n in range(200)}
+    fields = {f"f{n}": str(n) for n in range(128)}
     data = json.dumps({"extFields": fields}).encode()
-    assert decode_json(data) is None
     assert Command.decode(0, data).fields == fields
+    twice = data[:-2] + b',"f127":"127"}}'
+    assert decode_json(twice) is None and Command.decode(0, twice).fields == fields
+
+
+HOSTILE = {
+    "fields": json.dumps({"extFields": {f"f{n}": "" for n in range(129)}}).encode(),
+    "a million fields": json.dumps({"extFields": {f"f{n}": "" for n in range(1_000_000)}}).encode(),
+    "equal fields": b'{"extFields":{' + b",".join([b'"a":"1"'] * 600) + b"}}",
+    "lists": b'{"extFields":{"a":[' + b",".join([b"[]"] * 600) + b"]}}",
+    "nested lists": b'{"extFields":{"a":' + b"[" * 1025 + b"]" * 1025 + b"}}",
+    "digits": b'{"extFields":{"a":' + b"1" * 65 + b"}}",
+    "a long header with a member that RocketMQ does not write": b'{"x":1,"remark":"' + b"x" * (64 << 10) + b'"}',
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_header_that_would_take_long_is_refused_without_json(case, monkeypatch):
+    """A million fields took more than a second of the loop."""
+    if case != "fields":  # their number is only known after json
+        monkeypatch.setattr(module, "json", None)
+    with pytest.raises(FrameError, match="128 fields"):
+        Command.decode(0, HOSTILE[case])
+
+
+@pytest.mark.parametrize(
+    "header", [b"", b"{", b'{"a', b'{"a\\', b'{"x":1,"remark":"' + b",:[{" * 9999 + b'"}', b"1 " * 999]
+)
+def test_headers_that_json_may_look_at(header):
+    assert is_cheap(header)
+
+
+def test_halves_of_pairs_that_only_the_fast_decoder_sees():
+    """json needed a tenth of a second for a header of them."""
+    data = b'{"remark":"' + b"\\ud800\\ud83d\\ude00\\udc00\\ud800" + b'"}'
+    assert decode_json(data) == _from_json(data)
+    assert decode_json(data)[5] == "\ufffd\U0001f600\ufffd\ufffd"
 
 
 # ---------------------------------------------------------------- the ROCKETMQ form
@@ -174,8 +210,8 @@ def test_damage_of_a_rocketmq_header():
 def test_an_unknown_language_and_too_many_fields():
     head = struct.pack(">hbhii", 1, 99, 479, 5, 0)
     assert Command.decode(1, head + bytes(8)).language == "OTHER"
-    many = b"".join(struct.pack(">H", 1) + b"a" + struct.pack(">I", 1) + b"b" for _ in range(65))
-    with pytest.raises(FrameError, match="64 fields"):
+    many = b"".join(struct.pack(">H", 1) + b"a" + struct.pack(">I", 1) + b"b" for _ in range(129))
+    with pytest.raises(FrameError, match="128 fields"):
         Command.decode(1, head + bytes(4) + struct.pack(">I", len(many)) + many)
 
 
@@ -185,6 +221,23 @@ def test_an_unknown_language_and_too_many_fields():
 def test_a_frame_that_no_peer_accepts():
     with pytest.raises(ValueError, match="at most 16777216"):
         Command(10, body=bytes(16 << 20)).encode()
+
+
+@pytest.mark.parametrize("form", Form)
+def test_the_largest_header(form):
+    command = Command(10, {"a": ""})
+    command.fields["a"] = "x" * ((256 << 10) - len(command.encode(form)) + 8)
+    [frame] = FrameDecoder().receive(command.encode(form))
+    assert Command.decode(*frame) == command and len(frame[1]) == 256 << 10
+    command.fields["a"] += "x"
+    with pytest.raises(ValueError, match="at most 262144"):
+        command.encode(form)
+    command.flag = Flag.ANSWER
+    command.fields["a"] += 9 * command.fields["a"]
+    [frame] = FrameDecoder(LARGEST).receive(command.encode(form))
+    assert Command.decode(*frame) == command
+    decoder = FrameDecoder()
+    assert decoder.receive(command.encode(form)) == [] and decoder.is_corrupt
 
 
 def test_flags():

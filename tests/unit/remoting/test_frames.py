@@ -65,6 +65,7 @@ def test_bytes_of_an_incomplete_frame_wait():
         b"GET / HT",
         struct.pack(">II", 10, 7),
         struct.pack(">II", 4, 1),
+        struct.pack(">II", 1 << 20, (256 << 10) + 1),
         struct.pack(">II", 10, 2 << 24 | 2),
         struct.pack(">II", 10, 0xFF << 24),
     ],

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import random
 import ssl
 import subprocess
@@ -505,6 +506,55 @@ def test_broken_or_missing_files_keep_the_old_ones(tmp_path, certificates, files
 
 
 @pytest.mark.parametrize(
+    "error",
+    [ssl.SSLError(1, "no memory for a context"), OSError(24, "Too many open files"), PermissionError(13, "denied")],
+)
+@pytest.mark.parametrize("at", ["SSLContext", "load_cert_chain", "load_verify_locations"])
+def test_an_error_while_files_are_read_keeps_the_old_ones(tmp_path, files, error, at, caplog, monkeypatch):
+    """The files are the same when the error is gone, so the next look tries again. The service must not end."""
+    text = files.text + f"tls.server.authClient=true\ntls.server.trustCertPath={files.trust}\n"
+    settings = settings_of(tmp_path, text + "tls.server.need.client.auth=optional\n")
+
+    def fail(*args):
+        error.reason = "of OpenSSL"
+        raise error
+
+    async def main():
+        contexts = TlsContexts(settings, in_thread=False)
+        before = contexts.server
+        running = asyncio.ensure_future(contexts.run())
+        files.replace("stranger")
+        with monkeypatch.context() as patched:
+            patched.setattr(ssl if at == "SSLContext" else ssl.SSLContext, at, fail)
+            await asyncio.sleep(5)
+        assert contexts.server is before and not running.done()
+        await asyncio.sleep(2)
+        assert contexts.server is not before and not running.done()
+        running.cancel()
+
+    virtual.run(main())
+    found = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(found) == 1 and found[0].startswith("the changed files for TLS are not used, the old ones stay: ")
+
+
+def test_a_file_without_permission_keeps_the_old_ones(tmp_path, files, caplog, monkeypatch):
+    contexts = TlsContexts(settings_of(tmp_path, files.text), in_thread=False)
+    before = contexts.server
+
+    def stat(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", stat)
+        patched.setattr(ssl.SSLContext, "load_cert_chain", lambda *args: stat(args[1]))
+        for _ in range(3):
+            contexts.poll()
+        assert contexts.server is before and len(caplog.records) == 1
+    contexts.poll()
+    assert contexts.server is before  # the same files as before
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("tls.server.keyPath={key}\n", "needs tls.server.certPath and tls.server.keyPath"),
@@ -637,7 +687,10 @@ def test_a_channel_does_not_wait_for_the_end_of_tls():
         def get_extra_info(self, name, default=None):
             return "an object" if name == "ssl_object" else default
 
-        def write(self, data):
+        def is_closing(self):
+            return False
+
+        def writelines(self, data):
             pass
 
         def abort(self):
