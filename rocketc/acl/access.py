@@ -13,6 +13,7 @@ from rocketc.acl.validator import AccessValidator
 
 POLL_SECONDS = 1.0
 T = TypeVar("T")
+Files = Mapping[str, RuleFile]  # by path, in the order in which they count
 
 
 class AccessControl:
@@ -71,31 +72,46 @@ class AccessControl:
     async def set_account(self, fields: Mapping[str, Any]) -> None:
         """Add or change an account: see with_account(). Raises ValueError or OSError; then nothing has changed."""
         access_key = str(fields.get("accessKey") or "")
-        await self._change(self._file_of(access_key), lambda data: with_account(data, fields, self._clock()))
+
+        def change(files: Files) -> dict[str, Data]:
+            path = next(iter(_paths_of(files, access_key)), self.default_file)
+            return {path: with_account(_data(files, path), fields, self._clock())}
+
+        await self._change(change)
 
     async def delete_account(self, access_key: str) -> None:
-        """Delete an account. Raises ValueError if it is unknown, or OSError."""
-        if access_key not in self.rules.accounts:
-            raise ValueError(f"the account {access_key[:40]!r} does not exist")
-        await self._change(self._file_of(access_key), lambda data: without_account(data, access_key, self._clock()))
+        """Delete an account from all files. Raises ValueError if it is unknown.
+
+        Raises OSError if a file can't be written. The account is then valid as before: the first file counts, and it
+        is changed last.
+        """
+
+        def change(files: Files) -> dict[str, Data]:
+            paths = _paths_of(files, access_key)
+            if not paths:
+                raise ValueError(f"the account {access_key[:40]!r} does not exist")
+            return {path: without_account(_data(files, path), access_key, self._clock()) for path in reversed(paths)}
+
+        await self._change(change)
 
     async def set_white(self, patterns: list[str], path: str = "") -> None:
         """Set the global white addresses of a file; "" is the default file. Raises ValueError or OSError."""
         path = path or self.default_file
-        if path != self.default_file and path not in self.rules.files:
-            raise ValueError(f"{path[:200]!r} is not a file of accounts")
-        await self._change(path, lambda data: with_white(data, patterns, self._clock()))
 
-    def _file_of(self, access_key: str) -> str:
-        for path, file in self.rules.files.items():
-            if any(account.access_key == access_key for account in file.accounts):
-                return path
-        return self.default_file
+        def change(files: Files) -> dict[str, Data]:
+            if path != self.default_file and path not in files:
+                raise ValueError(f"{path[:200]!r} is not a file of accounts")
+            return {path: with_white(_data(files, path), patterns, self._clock())}
 
-    async def _change(self, path: str, change: Callable[[Mapping[str, Any]], Data]) -> None:
+        await self._change(change)
+
+    async def _change(self, change: Callable[[Files], dict[str, Data]]) -> None:
+        """Write the new data of the files that a change returns, by path, in its order."""
+
         def work() -> Rules:
             files = self._files.load().files  # what is on the disk now
-            write_data(path, change(files.get(path, RuleFile(path)).data))
+            for path, data in change(files).items():
+                write_data(path, data)
             return self._files.load()
 
         async with self._turn:
@@ -105,3 +121,12 @@ class AccessControl:
         if self._in_thread:
             return await asyncio.get_running_loop().run_in_executor(None, work)
         return work()
+
+
+def _paths_of(files: Files, access_key: str) -> list[str]:
+    """Return the files that have an account; the first one counts."""
+    return [path for path, file in files.items() if any(one.access_key == access_key for one in file.accounts)]
+
+
+def _data(files: Files, path: str) -> Mapping[str, Any]:
+    return files.get(path, RuleFile(path)).data

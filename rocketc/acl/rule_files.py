@@ -23,7 +23,7 @@ FOLDER = os.path.join("conf", "acl")
 FILE_MOST = 16 << 20  # bytes of a file
 _TOOLS = "tools.yml"  # credentials of the admin tool, which are not accounts
 
-Stamps = dict[str, tuple[int, int, int]]  # by path: what changes when a file changes
+Stamps = dict[str, tuple[int, int, int, int]]  # by path: what changes when a file changes
 Version = tuple[int, int]  # counter; ms since the epoch
 
 
@@ -88,6 +88,7 @@ class RuleFiles:
         self._loaded: Stamps = {}
         self._seen: Stamps = {}
         self._failed: Stamps | None = None
+        self._complaint = ""  # the last error that was logged
 
     def load(self) -> Rules:
         """Read all files. Raises ValueError or OSError; then nothing has changed."""
@@ -100,7 +101,7 @@ class RuleFiles:
             if before is not None and before.data and not file.data:
                 raise ValueError(f"{file.path}: the file is empty now")
         self._rules, self._loaded = _united(files), stamps
-        self._seen, self._failed = stamps, None
+        self._seen, self._failed, self._complaint = stamps, None, ""
         if not self._rules.accounts and not self._rules.white:
             _log.warning("%s: there are no accounts, so all requests are refused", self.default_file)
         return self._rules
@@ -108,35 +109,47 @@ class RuleFiles:
     def poll(self) -> Rules | None:
         """Return new rules if files have changed, and have not changed since the last call; otherwise None.
 
-        A file that a program is writing is therefore not read. An error is logged once, and the old rules stay.
+        A file that a program is writing is therefore not read. On an error the old rules stay. It is logged once. What
+        cannot be read is tried again at the next call; wrong files are tried again when they change.
         """
         try:
             stamps = self._stamps()
             is_settled, self._seen = stamps == self._seen, stamps
+            if stamps == self._loaded:
+                self._complaint = ""
             if not is_settled or stamps in (self._loaded, self._failed):
                 return None
-            self._failed = stamps
             return self.load()
         except (ValueError, OSError) as error:
-            _log.warning("the changed files of accounts are not used, the old ones stay: %s", error)
+            self._failed = self._seen if isinstance(error, ValueError) else None
+            if str(error) != self._complaint:
+                _log.warning("the changed files of accounts are not used, the old ones stay: %s", error)
+            self._complaint = str(error)
             return None
 
     def _stamps(self) -> Stamps:
+        """Raises OSError if a folder or a file cannot be read: it may have accounts that another file refuses."""
         found: Stamps = {}
         for path in (*sorted(self._in_folder()), self.default_file):
             try:
                 of = os.stat(path)
             except FileNotFoundError:
                 continue
-            found[path] = of.st_mtime_ns, of.st_size, of.st_ino
+            found[path] = of.st_mtime_ns, of.st_ctime_ns, of.st_size, of.st_ino
         return found
 
     def _in_folder(self) -> Iterator[str]:
-        for folder, _, names in os.walk(self._folder):
+        for folder, _, names in os.walk(self._folder, onerror=_refuse):
             for name in names:
                 path = os.path.join(folder, name)
                 if name.endswith((".yml", ".yaml")) and name != _TOOLS and path != self.default_file:
                     yield path
+
+
+def _refuse(error: OSError) -> None:
+    """Raise an error of os.walk(), which otherwise skips the folder; one that does not exist is skipped."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _united(files: list[RuleFile]) -> Rules:

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rocketc.broker.flush_waits import FlushWaits
-from rocketc.remoting._connection import ConnectionCore, FastPath
+from rocketc.broker._appending import Appending
+from rocketc.broker._transaction_counts import TransactionCounters
+from rocketc.broker.answer_waits import AnswerWaits
 from rocketc.remoting.rpc_times import RpcTimes
 from rocketc.status import PutStatus
 from rocketc.store._puts import Putting
 
-class SendPath(FastPath):
+class SendPath(Appending):
     enabled: bool
+    takes_halves: bool
     @property
     def sent(self) -> int: ...
     @property
@@ -25,48 +27,19 @@ class SendPath(FastPath):
         added: bytes,
         special: Iterable[str],
         fields: Mapping[str, str],
-        waits: FlushWaits | None,
+        waits: AnswerWaits | None,
         refusal: Callable[[PutStatus], tuple[int, str | None]],
         failed: Callable[[Exception], tuple[int, str]],
     ) -> None: ...
-    def set_topic(self, name: str, queues: int) -> None: ...
-    def append_batch(
+    def set_half(
         self,
-        topic: bytes,
-        queue_id: int,
-        body: bytes,
-        added: bytes,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        reconsume_times: int,
-    ) -> tuple[PutStatus, str, int, int] | None: ...
-    def append(
-        self,
-        topic: bytes,
-        queue_id: int,
-        messages: list[tuple[int, bytes, bytes]],
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        reconsume_times: int,
-        batch: bool,
-    ) -> tuple[PutStatus, list[int], int, int]: ...
-
-class FlushedAnswers:
-    def __init__(
-        self,
-        connection: ConnectionCore,
-        count: int,
-        answers: bytes,
-        path: SendPath,
-        shorts: int,
-        longs: int,
-        began: float,
+        topic: str,
+        transaction: str,
+        id: str,
+        real_topic: str,
+        real_queue: str,
+        counters: TransactionCounters,
     ) -> None: ...
-    def __call__(self, code: int) -> None: ...
+    def set_topic(self, name: str, queues: int) -> None: ...
 
-def count_flushed(path: SendPath, shorts: int, longs: int, began: float, code: int) -> None: ...
-def answer_later(connection: ConnectionCore, count: int, answers: bytes) -> None: ...
-def with_code(answers: bytes, code: int) -> bytes: ...
 def peer_host(peer: Any) -> bytes: ...

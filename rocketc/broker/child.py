@@ -87,6 +87,7 @@ class ChildBroker:
             raise error_of(line) if text else self._failed()
         self.name_server: str = line["name_server"]
         self.address: str = line["address"]
+        self.ha_address: str = line["ha_address"]
         self.metrics_url: str | None = line.get("metrics")
         self.path: str = line["store"]
         self.pid: int = line["pid"]

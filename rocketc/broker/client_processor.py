@@ -5,19 +5,23 @@ Source: RocketMQ ClientManageProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from rocketc._layout import RETRY_PREFIX
 from rocketc.broker.bodies import object_of, parse_body, text_of
 from rocketc.broker.consumers import ClientChannel, ConsumerManager
+from rocketc.broker.counts import BrokerCounts, Timed
+from rocketc.broker.filters import AT_ONCE, filter_error, takes_long
 from rocketc.broker.groups import GroupManager
 from rocketc.broker.heartbeat import ConsumerData, Heartbeat, decode_heartbeat
 from rocketc.broker.producers import ProducerManager
-from rocketc.broker.subscriptions import EXPRESSION_MOST, TOPIC_MOST, is_tag_type
-from rocketc.errors import BadRequestError
+from rocketc.broker.subscriptions import EXPRESSION_MOST, TOPIC_MOST, Subscription
+from rocketc.errors import BadRequestError, RocketcError
 from rocketc.remoting.codes import Code
-from rocketc.remoting.server import Answer, Call
+from rocketc.remoting.server import Answer, Call, failed
+from rocketc.remoting.subscribing import is_tag_type
 from rocketc.tables.groups import SubscriptionGroupConfig
 from rocketc.tables.topics import TopicConfig
 
@@ -32,8 +36,14 @@ class MakesRetryTopics(Protocol):
     def __call__(self, name: str, queues: int, *, order: bool, sys_flag: int) -> object: ...
 
 
-def _no_filters(expression_type: str, text: str) -> str | None:
-    return f"there is no filter of type {expression_type}"
+class RegistersFilters(Protocol):
+    """Takes the subscriptions of a group, see ConsumerFilterManager.register()."""
+
+    def __call__(self, group: str, subscriptions: Iterable[Subscription], room: int) -> int: ...
+
+
+def _no_filters(group: str, subscriptions: Iterable[Subscription], room: int) -> int:
+    return room
 
 
 class ClientProcessor:
@@ -42,8 +52,10 @@ class ClientProcessor:
     topics                  by name
     make_retry_topic        called for the groups of a heartbeat if their retry topic is missing or has another `order`
     clock                   gives ms
+    counts, time            counts gets the times of registrations; time is loop.time
     is_property_filter_on   enablePropertyFilter: expressions of other types than TAG are allowed
-    filter_error            returns what is wrong with an expression: (type, text); None: it can be used
+    register_filters        called for each group of a heartbeat that has its subscriptions
+    in_thread               compile long expressions on a thread; False for virtual time
     """
 
     codes = (HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG)
@@ -57,15 +69,20 @@ class ClientProcessor:
         topics: Mapping[str, TopicConfig],
         make_retry_topic: MakesRetryTopics,
         clock: Callable[[], int],
-        is_property_filter_on: bool = False,
-        filter_error: Callable[[str, str], str | None] = _no_filters,
+        counts: BrokerCounts | None = None,
+        time: Callable[[], float] = lambda: 0.0,
+        is_property_filter_on: Callable[[], bool] = lambda: False,
+        register_filters: RegistersFilters = _no_filters,
+        in_thread: bool = False,
     ) -> None:
         self._consumers, self._producers, self._groups = consumers, producers, groups
         self._topics, self._make_retry_topic = topics, make_retry_topic
-        self._clock = clock
-        self._is_property_filter_on, self._filter_error = is_property_filter_on, filter_error
+        self._clock, self._counts = clock, BrokerCounts() if counts is None else counts
+        self._time = time
+        self._is_property_filter_on, self._register_filters = is_property_filter_on, register_filters
+        self._in_thread = in_thread
 
-    def process(self, call: Call) -> Answer:
+    def process(self, call: Call) -> Answer | None:
         try:
             if call.command.code == HEART_BEAT:
                 return self._heart_beat(call)
@@ -85,14 +102,24 @@ class ClientProcessor:
         for data, config in allowed:
             self._keep_retry_topic(data, config, beat)
         client = ClientChannel(beat.client_id, command.language, command.version, self._clock())
+        began, room = self._time(), AT_ONCE
         for data, _ in allowed:
             registered = self._consumers.register(
                 call.connection, client, data, fingerprint=beat.fingerprint, is_light=beat.is_light
             )
+            if not beat.is_light:
+                room = self._register_filters(data.group, data.subscriptions, room)
             wants_full |= registered.wants_full
+            began = self._count(self._counts.consumers, began)
         for group in beat.producers:
             self._producers.register(call.connection, group, client)
+            began = self._count(self._counts.producers, began)
         return Answer(values={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": wants_full})
+
+    def _count(self, timed: Timed, began: float) -> float:
+        now = self._time()
+        timed.add(now - began)
+        return now
 
     def _check_room(self, call: Call, beat: Heartbeat) -> None:
         consumers, producers = self._consumers, self._producers
@@ -122,7 +149,7 @@ class ClientProcessor:
             self._consumers.unregister(call.connection, group)
         return Answer()
 
-    def _check(self, call: Call) -> Answer:
+    def _check(self, call: Call) -> Answer | None:
         body = parse_body(call.command.body)
         found = None if body is None else object_of(body, "the body").get("subscriptionData")
         if found is None:
@@ -131,8 +158,29 @@ class ClientProcessor:
         kind = text_of(data, "expressionType", TOPIC_MOST)
         if is_tag_type(kind):
             return Answer()
-        if not self._is_property_filter_on:
+        if not self._is_property_filter_on():
             remark = f"The broker does not support consumer to filter message by {kind}"
             return Answer(Code.SYSTEM_ERROR, remark=remark)
-        wrong = self._filter_error(kind, text_of(data, "subString", EXPRESSION_MOST))
-        return Answer() if wrong is None else Answer(Code.SUBSCRIPTION_PARSE_FAILED, remark=wrong)
+        text = text_of(data, "subString", EXPRESSION_MOST)
+        if self._in_thread and takes_long(kind, text):
+            loop = asyncio.get_running_loop()
+            loop.run_in_executor(None, lambda: loop.call_soon_threadsafe(call.later, _any_verdict(call, kind, text)))
+            return None
+        return _verdict(kind, text)
+
+
+def _any_verdict(call: Call, kind: str, text: str) -> Answer:
+    """Return the answer, also to what goes wrong on a thread."""
+    try:
+        return _verdict(kind, text)
+    except Exception as error:
+        return failed(call.connection, call.command, error)
+
+
+def _verdict(kind: str, text: str) -> Answer:
+    """Return the answer to the check of an expression. Threads may call it."""
+    try:
+        wrong = filter_error(kind, text)
+    except RocketcError as error:  # without lark
+        return Answer(Code.SYSTEM_ERROR, remark=str(error))
+    return Answer() if wrong is None else Answer(Code.SUBSCRIPTION_PARSE_FAILED, remark=wrong)

@@ -12,6 +12,7 @@ from rocketc.broker.consumers import ConsumerManager
 from rocketc.broker.offsets import ConsumerOffsetManager
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
+from rocketc.store._store import MessageStore
 from rocketc.tables.topics import TopicConfig
 
 QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, GET_CONSUMER_LIST_BY_GROUP = 14, 15, 38
@@ -96,3 +97,17 @@ class ConsumerProcessor:
     def _has_room(self, group: str, topic: str, queue_id: int, queues: int) -> bool:
         known = self._offsets.table.queues(topic, group)
         return queue_id in known or len(known) < queues + OTHER_QUEUES_MOST
+
+
+def is_first_in_memory(store: MessageStore, topic: str, queue_id: int) -> bool:
+    """Whether a queue has a message with queue offset 0, and it was not read from the disk lately.
+
+    >>> import rocketc, tempfile
+    >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+    ...     _ = store.put("orders", b"one", queue_id=0)
+    ...     _ = store.wait_dispatched()
+    ...     is_first_in_memory(store, "orders", 0), is_first_in_memory(store, "orders", 1)
+    (True, False)
+    """
+    with store.get_raw(topic, queue_id, 0, 1) as first:
+        return len(first) > 0 and not first.suggest_pulling_from_slave

@@ -10,8 +10,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rocketc.broker.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+from rocketc.broker.heartbeat import ConsumerData
 from rocketc.broker.subscriptions import Subscription
+from rocketc.remoting.subscribing import ConsumeFromWhere, ConsumeType, MessageModel
 
 _log = logging.getLogger("rocketc.broker")
 
@@ -101,6 +102,7 @@ class ConsumerManager:
     notify         called with a connection and a group: send it NOTIFY_CONSUMER_IDS_CHANGED
     may_notify     whether the consumers of a group are notified at all (notifyConsumerIdsChangedEnable)
     is_real_time   realTimeNotifyConsumerChange; False: notices wait for send_notices(), which is due every 15 s
+    ended          called with each group that loses its last consumer
     idle_ms        a channel without a heartbeat for longer is removed by expire(), which is due every 10 s
     Its `generation` is greater after each change of a group's message model or subscriptions, and after its end.
 
@@ -118,9 +120,10 @@ class ConsumerManager:
         *,
         may_notify: Callable[[str], bool] = lambda group: True,
         is_real_time: bool = True,
+        ended: Callable[[str], object] = lambda group: None,
         idle_ms: int = IDLE_MS,
     ) -> None:
-        self._notify = notify
+        self._notify, self._ended = notify, ended
         self._may_notify = may_notify
         self._is_real_time = is_real_time
         self._idle_ms = idle_ms
@@ -220,6 +223,7 @@ class ConsumerManager:
             del self._groups[group]
             self.generation += 1
             self._waiting.pop(group, None)
+            self._ended(group)
         return True
 
     def connection_lost(self, connection: Hashable) -> list[str]:

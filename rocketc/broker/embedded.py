@@ -161,6 +161,17 @@ class Broker:
         return self._running().address
 
     @property
+    def ha_address(self) -> str:
+        """Address where slaves connect, "host:port": what `rocketc.replicate` and `haMasterAddress` of a slave take.
+
+        >>> import rocketc
+        >>> with rocketc.Broker() as broker:
+        ...     broker.ha_address.partition(":")[0]
+        '127.0.0.1'
+        """
+        return self._running().ha_address
+
+    @property
     def metrics_port(self) -> int | None:
         """Port on which the metrics are served over HTTP, as /metrics; None: metrics_exporter_type does not ask for it.
 

@@ -1,6 +1,6 @@
-"""How long requests may wait before a broker with too much to do refuses them.
+"""How long requests may wait before a broker with too much to do refuses them, and the text of a refusal.
 
-Source: RocketMQ BrokerFastFailure.
+Source: RocketMQ BrokerFastFailure, NettyRemotingAbstract.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 from rocketc.broker.config import BrokerConfig
 from rocketc.remoting.requests import REQUESTS
 
-_SENDS, _PULL, _LITE_PULL, _HEARTBEAT = (10, 36, 310, 320, 324, 325), 11, 361, 34
+REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"  # RocketMQ's remark of rejectRequest()
+
+_SENDS, _PULL, _LITE_PULL, _HEARTBEAT, _END = (10, 36, 310, 320, 324, 325), 11, 361, 34, 37
 
 
 def patience(config: BrokerConfig) -> dict[int, float]:
@@ -24,5 +26,6 @@ def patience(config: BrokerConfig) -> dict[int, float]:
     found |= dict.fromkeys(_SENDS, config.wait_time_mills_in_send_queue / 1000)
     found[_PULL] = config.wait_time_mills_in_pull_queue / 1000
     found[_LITE_PULL] = config.wait_time_mills_in_lite_pull_queue / 1000
+    found[_END] = config.wait_time_mills_in_transaction_queue / 1000
     found[_HEARTBEAT] = config.wait_time_mills_in_heartbeat_queue / 1000
     return found

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocketc.tables.groups import SubscriptionGroupConfig, SubscriptionGroups
-from rocketc.tables.topics import NAME_CHARACTERS
+from rocketc.tables.groups import SubscriptionGroupConfig, SubscriptionGroups, group_name_error
 
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",
@@ -22,8 +21,6 @@ SYSTEM_GROUPS = (
 )  # every broker has them from the start
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
-GROUP_MOST = 255  # characters
-
 
 def is_group_name(name: str) -> bool:
     """Whether a group of this name may be created.
@@ -31,7 +28,7 @@ def is_group_name(name: str) -> bool:
     >>> is_group_name("audit"), is_group_name("my audit"), is_group_name("")
     (True, False, False)
     """
-    return len(name) <= GROUP_MOST and NAME_CHARACTERS.fullmatch(name) is not None
+    return group_name_error(name) is None
 
 
 class GroupManager:

@@ -12,37 +12,12 @@ from typing import Any, TypeVar
 from rocketc.broker.bodies import flag_of, list_of, number_of, object_of, parse_body, text_of
 from rocketc.broker.subscriptions import Subscription, decode_subscription
 from rocketc.errors import BadRequestError
+from rocketc.remoting.subscribing import ConsumeFromWhere, ConsumeType, MessageModel
 
 CLIENT_ID_MOST = 1024  # characters of a client id
 GROUP_MOST = 255  # characters of a group
 GROUPS_MOST = 1000  # groups of one heartbeat
 SUBSCRIPTIONS_MOST = 5000  # subscriptions of one heartbeat
-
-
-class ConsumeType(enum.Enum):
-    """How a group gets its messages."""
-
-    CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
-    CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
-    CONSUME_POP = "CONSUME_POP"
-
-
-class MessageModel(enum.Enum):
-    """Whether the consumers of a group share the messages, or each gets all of them."""
-
-    CLUSTERING = "CLUSTERING"
-    BROADCASTING = "BROADCASTING"
-
-
-class ConsumeFromWhere(enum.Enum):
-    """Where a group without offsets begins. The last three names are deprecated."""
-
-    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
-    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
-    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
-    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
-    CONSUME_FROM_MIN_OFFSET = "CONSUME_FROM_MIN_OFFSET"
-    CONSUME_FROM_MAX_OFFSET = "CONSUME_FROM_MAX_OFFSET"
 
 
 @dataclass(frozen=True)

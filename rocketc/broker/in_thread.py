@@ -36,7 +36,7 @@ class BrokerThread:
         self._controller = running.controller
         self.store, self.topics = running.controller.store, running.controller.topics.table
         self.name_server, self.address = running.name_server, running.address
-        self.metrics_url = running.metrics_url
+        self.ha_address, self.metrics_url = running.ha_address, running.metrics_url
 
     def _run(self) -> None:
         try:
@@ -71,5 +71,7 @@ class BrokerThread:
 
     async def _create_topic(self, name: str, queue_nums: int) -> TopicConfig:
         topic = self._controller.topics.create_if_missing(name, queue_nums)
+        if topic is None:
+            raise ValueError(f"{name}: the topic is being deleted; create it again when that has ended")
         await self._controller.name_servers.register()
         return topic

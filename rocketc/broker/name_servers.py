@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rocketc.errors import ConnectionLostError, NoAnswerError, NotSentError
@@ -71,6 +71,8 @@ class NameServers:
     connector  returns how to connect to (host, port), see Channel
     timeout    seconds for one registration
     permission  returns the broker's brokerPermission
+    registered  called after each registration that a name server accepted, with the fields of its answer. With several
+                name servers, those of the first one that knows a master
     """
 
     def __init__(
@@ -83,12 +85,13 @@ class NameServers:
         connector: Connector | None = None,
         timeout: float = 24.0,
         permission: Callable[[], int] = lambda: READ_WRITE,
+        registered: Callable[[Mapping[str, Any]], object] = lambda told: None,
     ) -> None:
-        self._permission = permission
+        self._permission, self._registered = permission, registered
         self._all_changed = False
         self._identity, self._topics, self._timeout = identity, topics, timeout
         self._loop = asyncio.get_running_loop()
-        connect = _connector(self._loop) if connector is None else connector
+        connect = tcp_connector(self._loop) if connector is None else connector
         self._channels = {one: Channel(connect(*split_address(one)), chance) for one in addresses}
         self._is_registered = dict.fromkeys(self._channels, False)
         self._was_reached = dict.fromkeys(self._channels, True)
@@ -119,16 +122,22 @@ class NameServers:
         if only_changes:
             bodies[True] = registration(self._topics, changed, permission=self._permission())
         calls = [self._register(one, bodies[only_changes and self._is_registered[one]]) for one in self._channels]
-        return sum(await asyncio.gather(*calls))
+        answers = [told for told in await asyncio.gather(*calls) if told is not None]
+        if answers:
+            self._registered(next((told for told in answers if told.get("masterAddr")), answers[0]))
+        return len(answers)
 
-    async def _register(self, address: str, body: bytes) -> bool:
+    async def _register(self, address: str, body: bytes) -> Mapping[str, Any] | None:
+        """Return the fields of the answer of a name server; None if it has not accepted the registration."""
         values = {**self._identity, "compressed": False, "bodyCrc32": zlib.crc32(body) & 0x7FFFFFFF}  # as Java's int
         self._is_registered[address] = False
+        told: Mapping[str, Any] = {}
         try:
             answer = await self._channels[address].call(
                 REGISTER_BROKER, values, self._loop.time() + self._timeout, body
             )
             fault = None if answer.code == Code.SUCCESS else f"code {answer.code}: {answer.remark}"
+            told = answer.fields
         except (NotSentError, ConnectionLostError, NoAnswerError, ValueError) as error:  # ValueError: too many topics
             fault = str(error)
         self._is_registered[address] = fault is None
@@ -138,7 +147,7 @@ class NameServers:
                 _log.info("registered with the name server %s again", address)
             else:
                 _log.warning("not registered with the name server %s: %s; it is tried again", address, fault)
-        return fault is None
+        return told if fault is None else None
 
     async def run(self, period: float) -> None:
         """Register every `period` seconds, and at once when a topic changed."""
@@ -167,5 +176,11 @@ class NameServers:
             channel.close()
 
 
-def _connector(loop: asyncio.AbstractEventLoop) -> Connector:
+def tcp_connector(loop: asyncio.AbstractEventLoop) -> Connector:
+    """Return a connector that connects by plain TCP, see Channel.
+
+    >>> loop = asyncio.new_event_loop()
+    >>> connect = tcp_connector(loop)("127.0.0.1", 9876)  # connect(protocol factory) is a coroutine
+    >>> loop.close()
+    """
     return lambda host, port: lambda protocol: loop.create_connection(protocol, host, port)

@@ -23,7 +23,7 @@ class ProducerManager:
 
     is_open      whether a connection can be used
     is_writable  whether its peer reads what it is sent
-    registers    False: register() does nothing (enableRegisterProducer false and rejectTransactionMessage true)
+    registers    whether register() does something; as in RocketMQ it does, unless transactions are refused
     on_gone      called with a group and the client id of each producer that leaves, and with a group and None when its
                  last producer has left
 
@@ -39,7 +39,7 @@ class ProducerManager:
         *,
         is_open: Callable[[Hashable], bool] = _is_open,
         is_writable: Callable[[Hashable], bool] = lambda connection: True,
-        registers: bool = True,
+        registers: Callable[[], bool] = lambda: True,
         on_gone: Callable[[str, str | None], object] = lambda group, client_id: None,
         idle_ms: int = IDLE_MS,
     ) -> None:
@@ -84,7 +84,7 @@ class ProducerManager:
 
         A connection that is in the group already keeps its client id there.
         """
-        if not self._registers:
+        if not self._registers():
             return False
         channels = self._groups.setdefault(group, {})
         known = channels.get(connection)

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from rocketc._layout import PROPERTY_DELAY
 from rocketc.broker import names
 from rocketc.broker._send_path import SendPath, peer_host
+from rocketc.broker.answer_waits import AnswerWaits
 from rocketc.broker.config import BrokerConfig
-from rocketc.broker.flush_waits import FlushWaits
 from rocketc.broker.producers import ProducerManager
 from rocketc.broker.send import MOST_PROPERTIES, decode_properties, encode_properties
 from rocketc.errors import RocketcError
@@ -45,7 +45,7 @@ class ReplyProcessor:
     check      returns the topic of a reply, created if the broker may, or the answer that refuses it
     call       pushes to a client
     path       appends to the store
-    waits      of answers until a flush; None: nothing waits
+    waits      of answers until a flush or a report of a slave; None: nothing waits
     host       (address, port) that clients know
     clock      ms since the epoch
     """
@@ -57,7 +57,7 @@ class ReplyProcessor:
         check: Callable[[dict[str, Any]], TopicConfig | Answer],
         call: CallsClient,
         path: SendPath,
-        waits: FlushWaits | None,
+        waits: AnswerWaits | None,
         producers: ProducerManager,
         config: BrokerConfig,
         host: tuple[str, int],

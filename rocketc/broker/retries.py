@@ -59,15 +59,15 @@ class Retries:
         """
         return times > self.most(group, asked, version) or not self._locks.all_expired(group.group_name, self._clock())
 
-    def topic(self, group: SubscriptionGroupConfig, *, unit_mode: bool = False) -> TopicConfig:
-        """Return the retry topic of a group; create it if it is missing."""
-        return self._topics.create_if_missing(
-            RETRY_PREFIX + group.group_name,
-            group.retry_queue_nums,
-            READ_WRITE,
-            UNIT_SUBSCRIPTION if unit_mode else 0,
-        )
+    def topic(self, group: SubscriptionGroupConfig, *, unit_mode: bool = False) -> TopicConfig | Answer:
+        """Return the retry topic of a group; create it if it is missing. Or the answer that it is being deleted."""
+        sys_flag = UNIT_SUBSCRIPTION if unit_mode else 0
+        return self._topic(RETRY_PREFIX + group.group_name, group.retry_queue_nums, sys_flag)
 
-    def dead_letters(self, group: str) -> TopicConfig:
-        """Return the topic of the dead letters of a group; create it if it is missing."""
-        return self._topics.create_if_missing(DLQ_PREFIX + group, 1, READ_WRITE)
+    def dead_letters(self, group: str) -> TopicConfig | Answer:
+        """Return the topic of the dead letters of a group; create it if it is missing. Or an answer, as topic()."""
+        return self._topic(DLQ_PREFIX + group, 1)
+
+    def _topic(self, name: str, queues: int, sys_flag: int = 0) -> TopicConfig | Answer:
+        found = self._topics.create_if_missing(name, queues, READ_WRITE, sys_flag)
+        return Answer(Code.SYSTEM_ERROR, remark=f"topic[{name}] not exist") if found is None else found

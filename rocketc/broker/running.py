@@ -19,9 +19,9 @@ from rocketc.broker.controller import BrokerController
 from rocketc.config import StoreConfig
 from rocketc.namesrv.config import NamesrvConfig
 from rocketc.namesrv.name_server import NameServer
-from rocketc.remoting.addresses import join_address, split_address
+from rocketc.remoting.addresses import join_address, own_address, split_address
 from rocketc.store.futures import close_in_thread
-from rocketc.store.opening import open as open_store
+from rocketc.store.opening import open_master
 from rocketc.tables.config_manager import Clock, now_ms
 
 NAMESRV_PORT = 9876
@@ -37,12 +37,14 @@ class RunningBroker:
 
     address      host:port that it announces
     name_server  the addresses of its name servers, separated by `;`
+    ha_address   host:port where slaves connect
     metrics_url  where its metrics are served; None: metricsExporterType does not ask for it
     """
 
     controller: BrokerController
     address: str
     name_server: str
+    ha_address: str
     metrics_url: str | None = None
 
 
@@ -93,7 +95,7 @@ def announced_host(config: BrokerConfig) -> str:
     """
     host = config.broker_ip1 or config.bind_address
     if host in _EVERY_ADDRESS:
-        host = _own_address()
+        host = own_address()
     if is_loopback(host) and (remote := [one for one in config.name_servers if not is_loopback(_host_of(one))]):
         raise ValueError(
             f"brokerIP1 is {host}: clients of the name server {remote[0]} can't reach it; set brokerIP1 to an address "
@@ -102,18 +104,43 @@ def announced_host(config: BrokerConfig) -> str:
     return host
 
 
-def refuse_replica(config: BrokerConfig, store_config: StoreConfig) -> None:
-    """Raise ValueError for the settings of a slave, or of a master whose sends wait for slaves.
+def refuse_role(config: BrokerConfig, store_config: StoreConfig) -> None:
+    """Raise ValueError for a role that a broker can't have with its other settings.
 
-    >>> refuse_replica(BrokerConfig(broker_id=1), StoreConfig())
+    >>> refuse_role(BrokerConfig(broker_id=1), StoreConfig())
     Traceback (most recent call last):
-    ValueError: brokerId is 1; there is no replication yet: use brokerId 0 and brokerRole ASYNC_MASTER
+    ValueError: brokerId is 1, but brokerRole is ASYNC_MASTER: a master has id 0; set brokerId=0, or brokerRole=SLAVE
     """
-    wrong = f"brokerRole is {store_config.broker_role}" if store_config.broker_role != "ASYNC_MASTER" else None
-    if config.broker_id != 0:
-        wrong = f"brokerId is {config.broker_id}"
-    if wrong is not None:
-        raise ValueError(f"{wrong}; there is no replication yet: use brokerId 0 and brokerRole ASYNC_MASTER")
+    role = store_config.broker_role
+    if role == "SLAVE":
+        refuse_slave(config)
+    elif config.broker_id != 0:
+        raise ValueError(
+            f"brokerId is {config.broker_id}, but brokerRole is {role}: a master has id 0; set brokerId=0, or "
+            "brokerRole=SLAVE"
+        )
+
+
+def refuse_slave(config: BrokerConfig) -> None:
+    """Raise ValueError for settings that a slave can't have.
+
+    >>> refuse_slave(BrokerConfig(broker_id=1, namesrv_addr="10.0.0.5:9876", ha_master_address="10.0.0.7"))
+    Traceback (most recent call last):
+    ValueError: haMasterAddress: '10.0.0.7' is not an address such as 10.0.0.1:9876
+    """
+    if config.broker_id <= 0:
+        raise ValueError(
+            f"brokerRole is SLAVE, but brokerId is {config.broker_id}: the master has id 0; set brokerId to 1 or more"
+        )
+    if config.ha_master_address:
+        try:
+            split_address(config.ha_master_address)
+        except ValueError as error:
+            raise ValueError(f"haMasterAddress: {error}") from None
+    elif not config.name_servers:
+        raise ValueError(
+            "brokerRole is SLAVE, but neither a name server (namesrvAddr) nor haMasterAddress says where the master is"
+        )
 
 
 def is_loopback(host: str) -> bool:
@@ -132,17 +159,6 @@ def _host_of(address: str) -> str:
     return address.rpartition(":")[0].removeprefix("[").removesuffix("]")
 
 
-def _own_address() -> str:
-    """Return an address of this machine that others can reach, if that is known without sending anything."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # documentation address: nothing is sent
-        except OSError:
-            return "127.0.0.1"
-        name: str = probe.getsockname()[0]
-        return name
-
-
 @contextlib.asynccontextmanager
 async def running_broker(
     path: str | os.PathLike[str],
@@ -152,10 +168,12 @@ async def running_broker(
     namesrv_port: int = NAMESRV_PORT,
     clock: Clock = now_ms,
     chance: random.Random | None = None,
+    conf: str | os.PathLike[str] | None = None,
 ) -> AsyncIterator[RunningBroker]:
     """Run a broker while the context is entered; at its end it stops in order.
 
     path          root folder of the store
+    conf          the broker.conf of the settings, see BrokerController
     namesrv_port  of the name server that runs inside if config.namesrv_addr is not set; 0: a free one
     Raises OSError for a port in use, ValueError, and the errors of rocketc.open().
 
@@ -167,13 +185,15 @@ async def running_broker(
     >>> asyncio.run(main())
     '127.0.0.1'
     """
-    refuse_replica(config, store_config)
+    refuse_role(config, store_config)
     host = announced_host(config)
     async with contextlib.AsyncExitStack() as stack:
         main, vip = listening_sockets(config.bind_address, config.listen_port)
         stack.callback(main.close)
         stack.callback(vip.close)
-        port = main.getsockname()[1]
+        for_slaves = _listen(config.bind_address, config.ha_port)
+        stack.callback(for_slaves.close)
+        port, ha_port = main.getsockname()[1], for_slaves.getsockname()[1]
         addresses = config.name_servers
         if not addresses:
             inside = NamesrvConfig(
@@ -189,22 +209,24 @@ async def running_broker(
                     error.errno, os.strerror(error.errno or 0), join_address(config.bind_address, namesrv_port)
                 ) from None
             addresses = [join_address(_reachable(config.bind_address), split_address(server.address)[1])]
-        store = open_store(path, config=store_config.replace(store_host=(host, port)))
+        store = open_master(path, store_config.replace(store_host=(host, port)))
         stack.push_async_callback(close_in_thread, store.close)
         controller = BrokerController(
             store,
-            dataclasses.replace(config, broker_ip1=host, listen_port=port),
+            dataclasses.replace(config, broker_ip1=host, listen_port=port, ha_listen_port=ha_port),
             (host, port),
             name_servers=addresses,
             clock=clock,
             chance=chance,
+            conf=conf,
         )
         stack.push_async_callback(controller.close)
-        await controller.start(main, vip)
+        await controller.start(main, vip, for_slaves)
         metrics_url = None
         if config.metrics_exporter_type.upper() != "DISABLE":
             metrics_url = await stack.enter_async_context(exporting.serving(controller))
-        yield RunningBroker(controller, join_address(host, port), ";".join(addresses), metrics_url)
+        ha_address = join_address(config.broker_ip2 or host, ha_port)
+        yield RunningBroker(controller, join_address(host, port), ";".join(addresses), ha_address, metrics_url)
 
 
 def _reachable(bind_address: str) -> str:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from rocketc.broker.rates import Rates
+from rocketc.broker.rates import SPANS, Rates
 from rocketc.config import StoreConfig
 from rocketc.errors import RocketcError
 from rocketc.read._message import Message
@@ -21,11 +21,11 @@ from rocketc.remoting.server import Answer, Call
 
 VERSION_NAME = "V5_3_3"
 _NS = 1_000_000  # of a ms
-# The broker processes requests on its event loop, and timed messages are refused: nothing of these waits.
+# The broker processes requests on its event loop: nothing of these waits.
 _ALWAYS_ZERO = (
     *(f"{pool}ThreadPoolQueueSize" for pool in ("send", "pull", "litePull", "query", "ack")),
     *(f"{pool}ThreadPoolQueueHeadWaitTimeMills" for pool in ("send", "pull", "litePull", "query", "ack")),
-    *("EndTransactionQueueSize", "timerReadBehind", "timerOffsetBehind", "timerCongestNum", "dispatchMaxBuffer"),
+    *("EndTransactionQueueSize", "dispatchMaxBuffer"),
 )
 # Of RocketMQ's queues before its thread pools, which this broker does not need: tools divide by them.
 _CAPACITIES = {
@@ -69,12 +69,28 @@ class Pulled(Protocol):
     missed: int  # pulls
 
 
+class TimedNumbers(Protocol):
+    """What RuntimeInfo needs of a TimerService."""
+
+    @property
+    def enqueued(self) -> int: ...
+    @property
+    def delivered(self) -> int: ...
+    @property
+    def pending(self) -> int: ...
+    @property
+    def offset_behind(self) -> int: ...
+    @property
+    def read_behind(self) -> int: ...
+
+
 class RuntimeInfo:
     """Answers GET_BROKER_RUNTIME_INFO (28).
 
     clock      ms since the epoch
     accept_at  startAcceptSendRequestTimeStamp
     slowest    seconds of the slowest pull
+    timers     the numbers of timed messages; None: there are none
     sample() is due every second: it notes the counters for the rates, and those of midnight. putMessageDistributeTime
     counts the puts that are timed, every 16th.
     """
@@ -89,8 +105,9 @@ class RuntimeInfo:
         *,
         accept_at: int = 0,
         slowest: Callable[[], float] = lambda: 0.0,
+        timers: TimedNumbers | None = None,
     ) -> None:
-        self._slowest = slowest
+        self._slowest, self._timers = slowest, timers
         self._store, self._pulls, self._clock, self.accept_at = store, pulls, clock, accept_at
         self.started_at = clock()
         self.rates = Rates(self._counters)
@@ -99,8 +116,10 @@ class RuntimeInfo:
         self._today, self._yesterday = (0, 0), (0, 0)  # messages put and pulled until these midnights
 
     def _counters(self) -> tuple[int, ...]:
-        pulls = self._pulls
-        return self._store.stats()["records"], pulls.found, pulls.missed, pulls.found + pulls.missed, pulls.pulled
+        pulls, timers = self._pulls, self._timers
+        timed = (0, 0) if timers is None else (timers.enqueued, timers.delivered)
+        found = (pulls.found, pulls.missed, pulls.found + pulls.missed, pulls.pulled)
+        return self._store.stats()["records"], *found, *timed
 
     def sample(self, now: float) -> None:
         """Note the counters.
@@ -122,6 +141,7 @@ class RuntimeInfo:
     def table(self) -> dict[str, str]:
         """Return the numbers as texts by RocketMQ's names. Raises OSError if a disk can't be asked."""
         whole = self._of_messages() | self._of_the_log() | self._of_puts() | self._of_the_disk()
+        whole |= self._of_timers()  # after the log's: to ask for the end of a queue dispatches
         uptime = max(self._clock() - self.started_at, 0) // 1000
         days, hours, minutes, seconds = uptime // 86400, uptime // 3600 % 24, uptime // 60 % 60, uptime % 60
         whole |= {
@@ -131,8 +151,6 @@ class RuntimeInfo:
             "bootTimestamp": str(self.started_at),
             "startAcceptSendRequestTimeStamp": str(self.accept_at),
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
-            "timerEnqueueTps": "0.0",
-            "timerDequeueTps": "0.0",
             "pageCacheLockTimeMills": "0",
         }
         whole |= {name: str(capacity) for name, capacity in _CAPACITIES.items()}
@@ -150,6 +168,17 @@ class RuntimeInfo:
             "msgGetTotalTodayNow": str(got),
             "getMessageEntireTimeMax": str(int(self._slowest() * 1000)),
             **{name: self.rates.show(index) for index, name in enumerate(names)},
+        }
+
+    def _of_timers(self) -> dict[str, str]:
+        timers = self._timers
+        numbers = (0, 0, 0) if timers is None else (timers.read_behind // 1000, timers.offset_behind, timers.pending)
+        return {
+            "timerReadBehind": str(numbers[0]),
+            "timerOffsetBehind": str(numbers[1]),
+            "timerCongestNum": str(numbers[2]),
+            "timerEnqueueTps": str(self.rates.over(5, SPANS[0]) or 0.0),
+            "timerDequeueTps": str(self.rates.over(6, SPANS[0]) or 0.0),
         }
 
     def _of_the_log(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from rocketc._layout import (
     DLQ_PREFIX,
+    FLAG_COMMIT,
     FLAG_INNER_BATCH,
     FLAG_MULTI_TAGS,
     FLAG_NEED_UNWRAP,
@@ -25,11 +26,13 @@ from rocketc._layout import (
 )
 from rocketc.broker import names
 from rocketc.broker._send_path import SendPath, peer_host
+from rocketc.broker.answer_waits import AnswerWaits
 from rocketc.broker.batches import decode_batch
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.delays import DelayService, delay_level, delayed
-from rocketc.broker.flush_waits import FlushWaits
+from rocketc.broker.half_messages import is_transaction, make_half
 from rocketc.broker.retries import Retries
+from rocketc.broker.timed_puts import Refused, TimedPuts, is_timed, recall_handle
 from rocketc.broker.topics import FORBIDDEN, READ_WRITE, TopicManager, name_fault
 from rocketc.broker.unique_keys import UniqueKeys
 from rocketc.errors import BadRequestError, RocketcError
@@ -53,6 +56,7 @@ SPECIAL = (
     names.TRACE_ON,
     names.CLUSTER,
     *names.TIMER,
+    names.TIMER_OUT_MS,
     PROPERTY_DELAY,
     PROPERTY_INNER_BASE,
     PROPERTY_INNER_NUM,
@@ -119,10 +123,13 @@ class SendProcessor:
     """Checks and stores messages.
 
     path    appends to the store
-    waits   of answers until a flush; None: nothing waits
+    waits   of answers until a flush or a report of a slave; None: nothing waits
     retries the rules of %RETRY% topics
     delays  delivers delayed messages
+    timed   the rules of timed messages
+    timed_added  called when a message was put into the timer topic
     host    (address, port) that clients know
+    prepared  called with the topic of each half message that is stored
     """
 
     codes = (10, 310, SEND_BATCH)
@@ -130,20 +137,25 @@ class SendProcessor:
     def __init__(
         self,
         path: SendPath,
-        waits: FlushWaits | None,
+        waits: AnswerWaits | None,
         topics: TopicManager,
         retries: Retries,
         delays: DelayService,
+        timed: TimedPuts,
+        timed_added: Callable[[], object],
         config: BrokerConfig,
         host: tuple[str, int],
         max_message_size: int,
         clock: Callable[[], int],
         chance: random.Random,
+        prepared: Callable[[str], object] = lambda topic: None,
     ) -> None:
-        self._path, self._waits, self._topics = path, waits, topics
+        self._path, self._waits, self._topics, self._prepared = path, waits, topics, prepared
         self._retries, self._delays = retries, delays
+        self._timed, self._timed_added = timed, timed_added
         self._config, self._host, self._most = config, host, max_message_size
         self._clock, self._chance = clock, chance
+        self._id_begin = OffsetId(*host, 0).encode()[:-16]  # of message ids: the host
         self._keys = UniqueKeys(host[0], clock, chance)
         self._told = {names.MSG_REGION: config.region_id, names.TRACE_ON: str(config.trace_on).lower()}
 
@@ -155,7 +167,7 @@ class SendProcessor:
         name = call.values["topic"]
         if name not in self._topics.table or self._topics.is_written(name):
             return answer
-        self._topics.save(lambda: call.later(answer))  # a topic that an answer shows survives a kill
+        self._topics.when_written(lambda: call.later(answer))  # a topic that an answer shows survives a kill
         return None
 
     def _send(self, call: Call) -> Answer | None:
@@ -205,6 +217,8 @@ class SendProcessor:
         if not self._retries.is_over(group, times, most, call.command.version):
             return None
         found = self._retries.dead_letters(group.group_name)
+        if isinstance(found, Answer):
+            return found
         sent["topic"] = found.topic_name  # the one that must be on the disk before the answer
         return found
 
@@ -224,7 +238,7 @@ class SendProcessor:
             topic = self._topics.create_in_send(
                 name, sent["defaultTopic"], sent["defaultTopicQueueNums"], sent.get("unitMode", False)
             )
-        if topic is None and name.startswith(RETRY_PREFIX) and not self._topics.is_hidden(name):
+        if topic is None and name.startswith(RETRY_PREFIX):
             topic = self._topics.create_if_missing(name, 1, READ_WRITE)
         if topic is None:
             return Answer(Code.TOPIC_NOT_EXIST, remark=f"topic[{name}] not exist, apply first please!")
@@ -253,20 +267,25 @@ class SendProcessor:
     ) -> Answer | None:
         """Refuse what this broker can't do with a message. Raises BadRequestError."""
         level = delay_level(properties)
-        is_retried = sent.get("reconsumeTimes", 0) > 0 and level > 0  # of a transaction that was committed
-        is_transaction = properties.get(names.TRANSACTION, "").lower() == "true" and not is_retried
-        if is_transaction or sent["sysFlag"] & FLAG_TRANSACTION_MASK:
+        if self._is_half(sent, properties, is_batch):
+            if not self._config.reject_transaction_message:
+                return None
             return Answer(
                 Code.NO_PERMISSION,
                 remark=f"the broker[{self._host[0]}:{self._host[1]}] sending transaction message is forbidden",
             )
-        if level <= 0 and any(name in properties for name in names.TIMER):
-            return Answer(Code.SYSTEM_ERROR, remark="this broker does not deliver timed messages")
+        if is_batch and sent["sysFlag"] & FLAG_TRANSACTION_MASK:
+            return Answer(Code.MESSAGE_ILLEGAL, remark=self._too_long())
         if is_batch and level > 0:
             return Answer(Code.MESSAGE_ILLEGAL, remark="a batch can't be delayed")
         if is_batch and topic.topic_name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             return Answer(Code.MESSAGE_ILLEGAL, remark="batch request does not support retry group " + topic.topic_name)
         return None
+
+    def _is_half(self, sent: dict[str, Any], properties: dict[str, str], is_batch: bool) -> bool:
+        """Whether a send is the first part of a transaction. Messages of a batch are not, as in RocketMQ."""
+        is_retried = sent.get("reconsumeTimes", 0) > 0 and delay_level(properties) > 0  # by a client before 4.6.1
+        return not is_batch and not is_retried and is_transaction(properties)
 
     def _check_inner(self, sys_flag: int, topic: TopicConfig, properties: dict[str, str], is_inner: bool) -> None:
         """Check what marks an inner batch: the bit of sysFlag, and INNER_NUM, the number of its messages.
@@ -329,8 +348,18 @@ class SendProcessor:
         if is_inner:
             sys_flag |= FLAG_NEED_UNWRAP | FLAG_INNER_BATCH
         name, stored_queue, level = topic.topic_name, queue_id, delay_level(properties)
-        if is_delayed := level > 0 and self._delays.levels > 0:
+        is_half = self._is_half(sent, properties, is_batch)
+        if is_half:
+            name, stored_queue = make_half(properties, name, queue_id)
+            sys_flag, level = sys_flag & ~FLAG_TRANSACTION_MASK, 0
+        may_wait = sys_flag & FLAG_TRANSACTION_MASK in (0, FLAG_COMMIT)
+        if is_delayed := may_wait and level > 0 and self._delays.levels > 0:
             name, stored_queue = delayed(properties, level, name, queue_id, self._delays.levels)
+        elif may_wait and not is_half and name != names.TIMER_TOPIC and is_timed(properties):
+            to = self._timed.change(properties, name, queue_id, self._clock())
+            if isinstance(to, Refused):
+                return Answer(refusal(to.status)[0], remark=to.remark)
+            name, stored_queue = to
         try:
             self._check_inner(sent["sysFlag"], topic, properties, is_inner)
             status, ids, queue_offset, end = self._append(
@@ -344,6 +373,10 @@ class SendProcessor:
             return Answer(code, remark=remark)
         if is_delayed:
             self._delays.added(stored_queue)
+        elif name == names.TIMER_TOPIC:
+            self._timed_added()
+        if is_half:
+            self._prepared(topic.topic_name)
         values: dict[str, Any] = {
             "msgId": ids,
             "queueId": queue_id,
@@ -353,6 +386,8 @@ class SendProcessor:
             values["transactionId"] = key
         if is_inner:
             values["batchUniqId"] = key
+        if not is_batch and (handle := recall_handle(properties, self._config.broker_name)) is not None:
+            values["recallHandle"] = handle
         answer = Answer(values=values)
         if self._waits is None or properties.get(PROPERTY_WAIT, "true").lower() != "true":
             return answer
@@ -360,7 +395,7 @@ class SendProcessor:
         def flushed(code: int) -> None:
             told = Answer(code, answer.values, fields=self._told)
             is_written = self._topics.is_written(topic.topic_name)
-            call.later(told) if is_written else self._topics.save(lambda: call.later(told))
+            call.later(told) if is_written else self._topics.when_written(lambda: call.later(told))
 
         self._waits.add(end, flushed)
         return None
@@ -391,7 +426,7 @@ class SendProcessor:
         status, offsets, queue_offset, end = self._path.append(
             name, queue_id, messages, sys_flag, born, host, times, is_batch and not is_inner
         )
-        return status, ",".join(OffsetId(*self._host, offset).encode() for offset in offsets), queue_offset, end
+        return status, ",".join(f"{self._id_begin}{offset:016X}" for offset in offsets), queue_offset, end
 
 
 def shown_topic(topic: TopicConfig) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from rocketc._layout import (
@@ -16,10 +17,13 @@ from rocketc._layout import (
     PROPERTY_RETRY_TOPIC,
     PROPERTY_WAIT,
 )
+from rocketc.broker import names
+from rocketc.broker._send_back_path import CheckedBack, SendBackPath
 from rocketc.broker._send_path import SendPath, peer_host
+from rocketc.broker.answer_waits import AnswerWaits
 from rocketc.broker.config import BrokerConfig
+from rocketc.broker.counts import BrokerCounts
 from rocketc.broker.delays import DelayService, delayed
-from rocketc.broker.flush_waits import FlushWaits
 from rocketc.broker.retries import Retries
 from rocketc.broker.send import encode_properties
 from rocketc.broker.topics import TopicManager
@@ -30,6 +34,7 @@ from rocketc.remoting.addresses import split_address
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call, failed
 from rocketc.status import PutStatus
+from rocketc.store._gets import Getting
 from rocketc.tables.groups import SubscriptionGroupConfig
 from rocketc.tables.topics import PERM_WRITE, TopicConfig
 
@@ -48,13 +53,21 @@ class ReadStore(Protocol):
     def message(self, phy_offset: int, *, crc: str = "body", decompress: bool = True) -> Message | None: ...
 
 
+class Table(Protocol):
+    """Something that the checks of a group read."""
+
+    @property
+    def generation(self) -> int: ...
+
+
 class SendBackProcessor:
     """Takes messages back from consumers.
 
     path    appends to the store
-    waits   of answers until a flush; None: nothing waits
+    waits   of answers until a flush or a report of a slave; None: nothing waits
     retries the topics and limits of groups
     delays  delivers the messages again
+    counts  gets the numbers of messages that came back
     """
 
     codes = (SEND_BACK,)
@@ -63,18 +76,53 @@ class SendBackProcessor:
         self,
         store: ReadStore,
         path: SendPath,
-        waits: FlushWaits | None,
+        waits: AnswerWaits | None,
         topics: TopicManager,
         retries: Retries,
         delays: DelayService,
         config: BrokerConfig,
         host: tuple[str, int],
         chance: random.Random,
+        counts: BrokerCounts | None = None,
     ) -> None:
         self._store, self._path, self._waits, self._topics = store, path, waits, topics
         self._retries, self._delays, self._config, self._host = retries, delays, config, host
-        self._chance = chance
+        self._chance, self._counts = chance, BrokerCounts() if counts is None else counts
         self._loop = asyncio.get_running_loop()
+
+    def fast_path(self, store: Getting, tables: Iterable[Table]) -> SendBackPath:
+        """Return the compiled way for the send-backs that need nothing unusual.
+
+        tables  of topics and groups
+        """
+        return SendBackPath(
+            self._path,
+            store,
+            tables,
+            self._checked,
+            self._chance.randrange,
+            self._copied,
+            names.TIMER,
+            (names.REAL_TOPIC, names.REAL_QUEUE),
+        )
+
+    def _checked(self, name: str) -> CheckedBack | None:
+        """Check a group for the fast path; None: its send-backs need this processor."""
+        group = self._retries.group(name)
+        if isinstance(group, Answer) or not self._config.broker_permission & PERM_WRITE or self._waits is not None:
+            return None
+        if group.retry_queue_nums <= 0 or self._delays.levels <= 0:
+            return None
+        topic = self._retries.topic(group)
+        if isinstance(topic, Answer) or not topic.perm & PERM_WRITE or not self._topics.is_written(topic.topic_name):
+            return None
+        return CheckedBack(name, topic.topic_name, group.retry_queue_nums, group.retry_max_times, self._delays.levels)
+
+    def _copied(self, origin: str, group: str, queue_id: int) -> None:
+        """A copy of a message waits for its delay."""
+        self._delays.added(queue_id)
+        if origin in self._topics.table:
+            self._counts.send_back(origin, group)
 
     def process(self, call: Call) -> Answer | None:
         asked = call.values
@@ -87,13 +135,19 @@ class SendBackProcessor:
             )
         if group.retry_queue_nums <= 0:
             return Answer()
-        topic = self._retries.topic(group, unit_mode=asked.get("unitMode", False))
-        if not topic.perm & PERM_WRITE:
-            return Answer(Code.NO_PERMISSION, remark=f"the topic[{topic.topic_name}] sending message is forbidden")
+        topic = self._topic(call, group)
+        if isinstance(topic, Answer):
+            return topic
         if self._store.background and asked["offset"] < self._store.max_phy_offset - RECENT_BYTES:
-            self._loop.run_in_executor(None, self._read_cold, call, group, topic)
+            self._loop.run_in_executor(None, self._read_cold, call, group)
             return None
         return self._send_back(call, group, topic, self._look(asked["offset"]))
+
+    def _topic(self, call: Call, group: SubscriptionGroupConfig) -> TopicConfig | Answer:
+        topic = self._retries.topic(group, unit_mode=call.values.get("unitMode", False))
+        if not isinstance(topic, Answer) and not topic.perm & PERM_WRITE:
+            return Answer(Code.NO_PERMISSION, remark=f"the topic[{topic.topic_name}] sending message is forbidden")
+        return topic
 
     def _look(self, offset: int) -> Message | None:
         try:
@@ -101,16 +155,15 @@ class SendBackProcessor:
         except (RocketcError, ValueError, OSError):
             return None
 
-    def _read_cold(self, call: Call, group: SubscriptionGroupConfig, topic: TopicConfig) -> None:
+    def _read_cold(self, call: Call, group: SubscriptionGroupConfig) -> None:
         """Read an old message on a thread; then continue on the loop."""
         message = self._look(call.values["offset"])
-        self._loop.call_soon_threadsafe(self._answer_cold, call, group, topic, message)
+        self._loop.call_soon_threadsafe(self._answer_cold, call, group, message)
 
-    def _answer_cold(
-        self, call: Call, group: SubscriptionGroupConfig, topic: TopicConfig, message: Message | None
-    ) -> None:
+    def _answer_cold(self, call: Call, group: SubscriptionGroupConfig, message: Message | None) -> None:
         try:
-            answer = self._send_back(call, group, topic, message)
+            topic = self._topic(call, group)  # again: it may have been deleted since
+            answer = topic if isinstance(topic, Answer) else self._send_back(call, group, topic, message)
         except Exception as error:
             answer = failed(call.connection, call.command, error)
         if answer is not None:
@@ -125,7 +178,10 @@ class SendBackProcessor:
         properties, level = self._properties(message), asked["delayLevel"]
         most = self._retries.most(group, asked.get("maxReconsumeTimes"), call.command.version)
         if message.reconsume_times >= most or level < 0:
-            topic, queue_id, level = self._retries.dead_letters(group.group_name), 0, 0
+            dead = self._retries.dead_letters(group.group_name)
+            if isinstance(dead, Answer):
+                return dead
+            topic, queue_id, level = dead, 0, 0
         else:
             queue_id = self._chance.randrange(group.retry_queue_nums)
             level = level or FIRST_LEVEL + message.reconsume_times
@@ -138,6 +194,8 @@ class SendBackProcessor:
             return Answer(Code.SYSTEM_ERROR, remark=remark)
         if is_delayed:
             self._delays.added(queue_id)
+        if (origin := properties[PROPERTY_RETRY_TOPIC]) in self._topics.table:
+            self._counts.send_back(origin, group.group_name)
         return self._stored(call, topic, end)
 
     def _properties(self, message: Message) -> dict[str, str]:
@@ -178,11 +236,13 @@ class SendBackProcessor:
             return None
         if self._topics.is_written(topic.topic_name):
             return Answer()
-        self._topics.save(lambda: call.later(Answer()))
+        self._topics.when_written(lambda: call.later(Answer()))
         return None
 
     def _flushed(self, call: Call, topic: TopicConfig, code: int) -> None:
-        values: dict[str, Any] = {} if code == Code.SUCCESS else {"code": 1, "remark": Code(code).name}
+        # If slaves lack it, it is still accepted: the client would send another one, which they lack too.
+        is_done = code in (Code.SUCCESS, Code.FLUSH_SLAVE_TIMEOUT, Code.SLAVE_NOT_AVAILABLE)
+        values: dict[str, Any] = {} if is_done else {"code": 1, "remark": Code(code).name}
         answer = Answer(**values)
         is_written = self._topics.is_written(topic.topic_name)
-        call.later(answer) if is_written else self._topics.save(lambda: call.later(answer))
+        call.later(answer) if is_written else self._topics.when_written(lambda: call.later(answer))

@@ -34,8 +34,19 @@ class BrokerFields(ConfigFields, total=False):
     broker_name: str
     broker_id: int
     broker_ip1: str | None
+    broker_ip2: str | None
     bind_address: str
+    ha_listen_port: int
+    in_sync_replicas: int
+    slave_timeout: int
+    ha_max_gap_not_in_sync: int
+    ha_transfer_batch_size: int
+    ha_send_heartbeat_interval: int
+    ha_housekeeping_interval: int
+    ha_flow_control_enable: bool
+    max_ha_transfer_byte_in_second: int
     namesrv_addr: str | None
+    ha_master_address: str | None
     broker_permission: int
     auto_create_subscription_group: bool
     cluster_topic_enable: bool
@@ -49,7 +60,19 @@ class BrokerFields(ConfigFields, total=False):
     slave_read_enable: bool
     lite_pull_message_enable: bool
     enable_property_filter: bool
+    filter_support_retry: bool
+    enable_calc_filter_bit_map: bool
+    expect_consumer_num_use_filter: int
+    max_error_rate_of_bloom_filter: int
+    filter_data_clean_time_span: int
     reject_transaction_message: bool
+    enable_register_producer: bool
+    transaction_check_interval: int
+    transaction_time_out: int
+    transaction_check_max: int
+    transaction_op_msg_max_size: int
+    transaction_op_batch_interval: int
+    transaction_metric_flush_interval: int
     store_reply_message_enable: bool
     real_time_notify_consumer_change: bool
     flush_consumer_offset_interval: int
@@ -64,10 +87,20 @@ class BrokerFields(ConfigFields, total=False):
     wait_time_mills_in_pull_queue: int
     wait_time_mills_in_lite_pull_queue: int
     wait_time_mills_in_heartbeat_queue: int
+    wait_time_mills_in_transaction_queue: int
     wait_time_mills_in_admin_broker_queue: int
+    timer_wheel_enable: bool
+    timer_precision_ms: int
+    timer_max_delay_sec: int
+    timer_roll_window_slot: int
+    timer_congest_num_each_slot: int
+    mapped_file_size_timer_log: int
+    timer_flush_interval_ms: int
+    recall_message_enable: bool
     acl_enable: bool
     rocketmq_home: str | None
     rocketmq_acl_plain_file: str
+    inner_client_authentication_credentials: str
     tls_server_mode: str
     tls_enable: str | None
     tls_config_file: str

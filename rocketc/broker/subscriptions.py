@@ -11,25 +11,12 @@ from dataclasses import dataclass
 from rocketc.broker.bodies import LONGS, flag_of, number_of, numbers_of, object_of, text_of, texts_of
 from rocketc.errors import BadRequestError, SubscriptionError
 from rocketc.format._encoding import java_hash
+from rocketc.remoting.subscribing import ALL, TAG, is_tag_type, tags_of
 from rocketc.store._results import TagFilter
-
-ALL = "*"
-TAG = "TAG"
 
 TOPIC_MOST = 255  # characters of a topic
 EXPRESSION_MOST = 1 << 16  # characters of one expression
 TAGS_MOST = 4096  # tags of one subscription
-
-_BLANKS = "".join(map(chr, range(0x21)))  # what Java's trim() removes
-
-
-def is_tag_type(expression_type: str | None) -> bool:
-    """Whether an expression lists tags.
-
-    >>> is_tag_type("TAG"), is_tag_type(None), is_tag_type("SQL92")
-    (True, True, False)
-    """
-    return not expression_type or expression_type == TAG
 
 
 @dataclass(frozen=True)
@@ -107,10 +94,7 @@ def parse_subscription(
             if len(topic) <= TOPIC_MOST
             else Subscription(topic, sub_version=sub_version)
         )
-    parts = text.split("||")
-    if not any(parts):
-        raise SubscriptionError(f"the expression {text[:40]!r} of topic {topic} names no tag")
-    tags = frozenset(part.strip(_BLANKS) for part in parts) - {""}
+    tags = frozenset(tags_of(topic, text))
     if len(tags) > TAGS_MOST:
         raise SubscriptionError(f"the expression of topic {topic} names {len(tags)} tags; {TAGS_MOST} at most")
     return Subscription(topic, text, tags, frozenset(map(java_hash, tags)), sub_version)

@@ -10,12 +10,13 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
 from rocketc.broker import names
 from rocketc.broker.config import BrokerConfig
-from rocketc.broker.table_writer import TableWriter
+from rocketc.broker.table_writer import Done, TableWriter
 from rocketc.tables.topics import (
     DEFAULT_TOPIC,
     NAME_CHARACTERS,
@@ -156,24 +157,33 @@ class TopicManager:
             )
         )
 
-    def create_if_missing(self, name: str, queues: int, perm: int = READ_WRITE, sys_flag: int = 0) -> TopicConfig:
+    def create_if_missing(
+        self, name: str, queues: int, perm: int = READ_WRITE, sys_flag: int = 0
+    ) -> TopicConfig | None:
         """Return a topic of the broker's own, for example that of a group's retries; create it if it is missing.
 
-        The table is written soon.
+        The table is written soon. None: the topic is being deleted.
         """
+        if name in self._hidden:
+            return None
         if (found := self.table.get(name)) is not None:
             return found
         return self._created(TopicConfig(name, queues, queues, perm=perm, topic_sys_flag=sys_flag))
 
-    def keep_retry_topic(self, name: str, queues: int, *, order: bool, sys_flag: int) -> TopicConfig:
-        """Create the topic of the retries of a group, or change its `order`. The table is written soon."""
+    def keep_retry_topic(self, name: str, queues: int, *, order: bool, sys_flag: int) -> TopicConfig | None:
+        """Create the topic of the retries of a group, or change its `order`. The table is written soon.
+
+        None: the topic is being deleted, and nothing changes.
+        """
+        if name in self._hidden:
+            return None
         found = self.table.get(name)
         if found is None:
             return self._created(TopicConfig(name, queues, queues, order=order, topic_sys_flag=sys_flag))
         return found if found.order == order else self._created(replace(found, order=order))
 
-    def change(self, topic: TopicConfig, done: Callable[[], object], *, is_new: bool = False) -> None:
-        """Create or change a topic as a tool says; call `done` when it is on the disk.
+    def change(self, topic: TopicConfig, done: Done, *, is_new: bool = False) -> None:
+        """Create or change a topic as a tool says; call `done` when it is on the disk, or with the fault.
 
         is_new  others must learn of it, even if the table has it already
         """
@@ -205,9 +215,16 @@ class TopicManager:
         """A number that is greater after each change of the table, and after each hide() and unhide()."""
         return self.table.generation + self._hides
 
-    def save(self, done: Callable[[], object]) -> None:
-        """Call `done` when all topics are on the disk."""
+    def save(self, done: Done | None = None) -> None:
+        """Write changes; call `done` when all topics are on the disk, or with the fault."""
         self._writer.save(self.table, done)
+
+    def when_written(self, done: Callable[[], object]) -> None:
+        """Call `done` when all topics are on the disk, or when it is known that they can't be written now.
+
+        A message that is stored is acknowledged in both cases: an error would make its producer send it twice.
+        """
+        self._writer.wait(self.table, lambda fault: done())
 
     def is_written(self, name: str) -> bool:
         """Whether a topic is there, and on the disk: only then it survives a kill."""
@@ -231,17 +248,21 @@ class TopicManager:
         if self.table.get(name) is topic and self._unwritten.get(name) is not topic:
             self._unwritten[name] = topic
             self._changed(topic)
-            self._writer.save(self.table, lambda: self._on_disk(topic))
+            self._writer.save(self.table, partial(self._on_disk, topic))
 
     def _created(self, topic: TopicConfig) -> TopicConfig:
         self._unwritten[topic.topic_name] = topic
         made = self._create(topic)
         self._unwritten[topic.topic_name] = made
-        self._writer.save(self.table, lambda: self._on_disk(made))
+        self._writer.save(self.table, partial(self._on_disk, made))
         return made
 
-    def _on_disk(self, topic: TopicConfig) -> None:
-        if self._unwritten.get(topic.topic_name) is topic:
+    def _on_disk(self, topic: TopicConfig, fault: str | None) -> None:
+        if self._unwritten.get(topic.topic_name) is not topic:
+            return
+        if fault is not None:
+            self._writer.after_retry(self.table, partial(self._on_disk, topic))
+        else:
             del self._unwritten[topic.topic_name]
             self._written(topic)
 
@@ -249,6 +270,22 @@ class TopicManager:
         made = self.table.add(topic)
         self._changed(made)
         return made
+
+
+def fast_queues(topic: TopicConfig, broker_permission: int) -> int:
+    """Return the number of queues of a topic whose sends the compiled path can take; 0 for other topics.
+
+    >>> fast_queues(TopicConfig("orders", read_queue_nums=8, write_queue_nums=4), 6)
+    8
+    """
+    name = topic.topic_name
+    is_plain = topic.queue_type == "SimpleCQ" and topic.topic_filter_type == "SINGLE_TAG"
+    may_send = broker_permission & PERM_WRITE or not topic.order
+    if not is_plain or not may_send or name_fault(name) or name in FORBIDDEN:
+        return 0
+    if name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        return 0
+    return max(topic.write_queue_nums, topic.read_queue_nums)
 
 
 def _named(name: str, queues: int, usable: bool) -> TopicConfig:

@@ -8,17 +8,20 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from itertools import accumulate
 
 from rocketc._layout import RETRY_PREFIX
+from rocketc.broker._transaction_counts import LATENCY_BOUNDS
 from rocketc.broker.controller import BrokerController
 from rocketc.broker.groups import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS
-from rocketc.broker.heartbeat import ConsumeType
 from rocketc.metrics.exposition import exposition
 from rocketc.metrics.measures import Histogram, Measure, measures, visible
 from rocketc.metrics.snapshot import SnapshotReader
 from rocketc.remoting.codes import Code
 from rocketc.remoting.requests import REQUESTS
 from rocketc.remoting.rpc_times import BOUNDS
+from rocketc.remoting.subscribing import ConsumeType
+from rocketc.remoting.versions import version_name
 from rocketc.tables.topics import is_system_topic
 
 _PULLS = (11, 361)
@@ -27,7 +30,6 @@ _MODES = {
     ConsumeType.CONSUME_ACTIVELY: "pull",
     ConsumeType.CONSUME_POP: "pop",
 }
-_VERSIONS = {399: "v4_9_3", 401: "v4_9_4", 413: "v5_0_0", 475: "v5_3_1", 479: "v5_3_3"}  # others are shown as numbers
 _OUT = ("rocketmq_messages_out_total", "rocketmq_throughput_out_total")
 
 
@@ -76,7 +78,8 @@ class BrokerMetrics:
         return found
 
     def _of_broker(self) -> list[Measure]:
-        found = [*self._delivered(), *self._connections(), self._latency(), *self._states()]
+        found = [*self._delivered(), *self._connections(), self._latency(), *self._transactions(), *self._timed()]
+        found += self._states()
         for one in found:
             one.samples[:] = [sample._replace(labels={**self._labels, **sample.labels}) for sample in one.samples]
         return found
@@ -134,6 +137,46 @@ class BrokerMetrics:
             latency.add(Histogram(tuple(below), upto + counts[-1], total * 1000), *values)
         return latency
 
+    def _transactions(self) -> Iterator[Measure]:
+        stats, names = self._broker.transaction_stats, ("topic",)
+        half = Measure("rocketmq_half_messages", "gauge", "", "Transactions that are not ended", names)
+        commits = Measure("rocketmq_commit_messages_total", "counter", "", "Transactions that were committed", names)
+        rollbacks = Measure("rocketmq_rollback_messages_total", "counter", "", "Those that were rolled back", names)
+        help = "Time from the birth of a message to its commit"
+        finish = Measure("rocketmq_finish_message_latency", "histogram", "s", help, names)
+        for topic, count in sorted(stats.open.items()):
+            half.add(count, visible(topic))
+        for one in sorted(stats.all(), key=lambda one: one.topic):
+            if one.rolled_back > 0:
+                rollbacks.add(one.rolled_back, visible(one.topic))
+            if one.committed > 0:
+                commits.add(one.committed, visible(one.topic))
+                counts = one.latency()
+                below = tuple(zip(LATENCY_BOUNDS, accumulate(counts), strict=False))
+                finish.add(Histogram(below, sum(counts), one.seconds), visible(one.topic))
+        yield from (half, commits, rollbacks, finish)
+
+    def _timed(self) -> Iterator[Measure]:
+        timers = self._broker.timers
+        for name, kind, unit, help, value in (
+            (
+                "rocketmq_timer_enqueue_lag",
+                "gauge",
+                "",
+                "Timed messages that are not in the wheel",
+                timers.offset_behind,
+            ),
+            ("rocketmq_timer_dequeue_lag", "gauge", "", "Timed messages in the wheel", timers.pending),
+            ("rocketmq_timer_dequeue_latency", "gauge", "ms", "How late deliveries are", timers.read_behind),
+            ("rocketmq_timer_enqueue_total", "counter", "", "Messages that came into the wheel", timers.enqueued),
+            ("rocketmq_timer_dequeue_total", "counter", "", "Messages that came out of the wheel", timers.delivered),
+        ):
+            yield Measure(name, kind, unit, help).add(value)
+        waiting = Measure("rocketmq_timing_messages", "gauge", "", "Timed messages in the wheel by topic", ("topic",))
+        for topic, count in sorted(timers.counts.items()):
+            waiting.add(count, visible(topic))
+        yield waiting
+
     def _states(self) -> Iterator[Measure]:
         broker = self._broker
         servers = broker.server, broker.vip_server
@@ -159,7 +202,7 @@ def _is_system(topic: str, group: str) -> str:
 
 
 def _version(version: int) -> str:
-    return _VERSIONS.get(version, str(version))
+    return version_name(version).lower()
 
 
 def _request_name(code: int) -> str:

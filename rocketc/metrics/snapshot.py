@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from rocketc.errors import RocketcError
 from rocketc.files import _checkpoint
 from rocketc.files.paths import Log, LogFile
-from rocketc.read.scan import scan, torn_tail
+from rocketc.read.scan import scan
+from rocketc.read.scan_report import torn_tail
 from rocketc.store._store import MessageStore
 from rocketc.tables.groups import SubscriptionGroups
 from rocketc.tables.offsets import ConsumerOffsets

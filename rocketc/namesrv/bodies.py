@@ -23,11 +23,22 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from rocketc.errors import BadRequestError
-from rocketc.namesrv.routes import DataVersion, QueueData
+from rocketc.namesrv.limits import (
+    FILTER_SERVERS_MOST,
+    JSON_INTEGERS_MOST,
+    JSON_OBJECTS_MOST,
+    JSON_SEARCHED_MOST,
+    PAIRS_OF_PEER_MOST,
+    ROUTE_MOST,
+    SMALL_MOST,
+    check_name,
+)
+from rocketc.namesrv.routes import DataVersion
+from rocketc.remoting.route_data import QueueData
 from rocketc.tables.fastjson import parse
 
 INFLATED_MOST = 32 << 20  # bytes
@@ -73,10 +84,11 @@ def decode_register_body(body: bytes, *, compressed: bool, client_version: int) 
         return RegisterBrokerBody({}, DataVersion())
     if compressed or body[0] == _ZLIB:
         return _decode_parts(_inflate(body), client_version)
-    data = _object(_json(body, "RegisterBrokerBody"), "RegisterBrokerBody")
+    data = _object(_json(body, "RegisterBrokerBody", INFLATED_MOST), "RegisterBrokerBody")
     wrapper = data.get("topicConfigSerializeWrapper")
     wrapper = wrapper if isinstance(wrapper, dict) else {}
     table = _object(wrapper.get("topicConfigTable") or {}, "topicConfigTable")
+    _check_count(len(table))
     topics = dict(_topic(name, _object(config, f"topic {_short(name)}")) for name, config in table.items())
     version = wrapper.get("dataVersion")
     return RegisterBrokerBody(
@@ -103,7 +115,7 @@ def decode_queue_datas(body: bytes) -> list[QueueData]:
     """
     if not body:
         return []
-    found = _object(_json(body, "TopicRouteData"), "TopicRouteData").get("queueDatas") or []
+    found = _object(_json(body, "TopicRouteData", ROUTE_MOST), "TopicRouteData").get("queueDatas") or []
     if not isinstance(found, list):
         raise BadRequestError("queueDatas is not a list")
     queues = []
@@ -126,7 +138,7 @@ def _topic(key: str | int, config: dict[Any, Any]) -> tuple[str, QueueData]:
     name = config.get("topicName")
     if name is not None and not isinstance(name, str):
         raise BadRequestError(f"topic {_short(key)}: topicName is not a text")
-    return name or str(key), _queue_data("", config, f"topic {_short(key)}")
+    return check_name("the name of a topic", name or str(key)), _queue_data("", config, f"topic {_short(key)}")
 
 
 def _queue_data(broker_name: str, data: dict[Any, Any], what: str) -> QueueData:
@@ -145,7 +157,14 @@ def _filter_servers(data: Any) -> tuple[str, ...]:
         return ()
     if not isinstance(data, list) or not all(isinstance(address, str) for address in data):
         raise BadRequestError("filterServerList is not a list of texts")
-    return tuple(data)
+    if len(data) > FILTER_SERVERS_MOST:
+        raise BadRequestError(f"filterServerList has {len(data)} addresses; allowed are {FILTER_SERVERS_MOST}")
+    return tuple(check_name("an address of filterServerList", address) for address in data)
+
+
+def _check_count(topics: int) -> None:
+    if topics > PAIRS_OF_PEER_MOST:
+        raise BadRequestError(f"a registration of {topics} topics; allowed are {PAIRS_OF_PEER_MOST}")
 
 
 def _number(value: Any, default: int, allowed: range, what: str) -> int:
@@ -161,9 +180,14 @@ def _number(value: Any, default: int, allowed: range, what: str) -> int:
     return int(value)
 
 
-def _json(body: bytes, what: str) -> Any:
+def _json(body: bytes, what: str, most: int = SMALL_MOST) -> Any:
+    """Parse a body, or a part of one. The time is that of its bytes: a small request may have 32 MiB of them."""
+    if len(body) > most:
+        raise BadRequestError(f"{what} has {len(body)} bytes; allowed are {most}")
+    if body.count(b"{") + body.count(b"[") > JSON_OBJECTS_MOST:
+        raise BadRequestError(f"{what} has more than {JSON_OBJECTS_MOST} objects and lists")
     try:
-        return parse(body)
+        return parse(body, slow_most=JSON_SEARCHED_MOST, integers_most=JSON_INTEGERS_MOST)
     except ValueError as error:
         raise BadRequestError(f"{what} is not JSON: {error}") from None
 
@@ -194,10 +218,10 @@ def _inflate(body: bytes) -> bytes:
 def _decode_parts(raw: bytes, client_version: int) -> RegisterBrokerBody:
     parts = _Parts(raw)
     version = _data_version(_json(parts.block(), "dataVersion"))
-    topics = dict(_topic_of_text(text) for text in parts.blocks())
+    topics = dict(_topic_of_text(text) for text in parts.blocks(_check_count))
     servers = _filter_servers(_json(parts.block(), "filterServerList"))
     if client_version >= _V5_0_0:
-        for _ in parts.blocks():  # static topics are not supported
+        for _ in parts.blocks(_check_count):  # static topics are not supported
             pass
     return RegisterBrokerBody(topics, version, servers)
 
@@ -207,6 +231,7 @@ def _topic_of_text(raw: bytes) -> tuple[str, QueueData]:
     if len(fields) < 5:
         raise BadRequestError(f"topic {_short(raw)}: name, queues, perm and filter type were expected")
     name, read, write, perm = fields[:4]
+    check_name("the name of a topic", name)
     numbers = {"readQueueNums": read, "writeQueueNums": write, "perm": perm}
     return name, _queue_data("", numbers, f"topic {_short(name)}")
 
@@ -232,9 +257,10 @@ class _Parts:
         self._pos += size
         return self._raw[self._pos - size : self._pos]
 
-    def blocks(self) -> Iterator[bytes]:
+    def blocks(self, check: Callable[[int], object]) -> Iterator[bytes]:
         count = self._number()
         if not 0 <= count <= (len(self._raw) - self._pos) // 4:
             raise BadRequestError(f"RegisterBrokerBody: {count} parts do not fit")
+        check(count)
         for _ in range(count):
             yield self.block()

@@ -152,7 +152,7 @@ class NamesrvConfig:
     def file_text(self) -> str:
         """Return all settings as a properties file that read() reads again, in ASCII."""
         pairs = [*self.items(), *sorted(self.of_tls.items())]
-        return "".join(f"{name}={_escaped(_shown(value))}\n" for name, value in pairs)
+        return "".join(f"{name}={escaped(_shown(value))}\n" for name, value in pairs)
 
     def is_refused(self, changes: Mapping[str, str]) -> bool:
         """Whether one of these settings must not change at run time."""
@@ -214,7 +214,12 @@ def _shown(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value).replace("\r", " ").replace("\n", " ")
 
 
-def _escaped(value: str) -> str:
+def escaped(value: str) -> str:
+    r"""Return a value as a properties file has it, in ASCII.
+
+    >>> escaped("a\\b") == "a" + 2 * "\\" + "b", escaped("a b")
+    (True, 'a\\u0020b')
+    """
     return "".join(_escape(char) for char in value)
 
 

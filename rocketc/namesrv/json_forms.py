@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rocketc.namesrv.routes import BrokerData, DataVersion, QueueData, Route
+from rocketc.namesrv.routes import DataVersion, Route
+from rocketc.remoting.route_data import BrokerData, QueueData
 from rocketc.tables.fastjson import to_bytes
 
 _ESCAPES = re.compile(r"\\\\|\\u[0-9a-f]{4}|/")

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from rocketc.errors import ConfigTableError, StoreIOError
 from rocketc.files.durable import make_folder
+from rocketc.namesrv.limits import KV_BYTES_MOST, VALUES_MOST, size_of
 from rocketc.tables.fastjson import in_java_order
 from rocketc.tables.table_file import read_table, write_table
 
@@ -41,6 +42,8 @@ class KvConfig:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._table: dict[str, dict[str, str]] = self._load() if self.path else {}
+        texts = [text for entries in self._table.values() for pair in entries.items() for text in pair]
+        self._size = sum(map(size_of, [*self._table, *texts]))  # bytes of all namespaces, keys and values
 
     def _load(self) -> dict[str, dict[str, str]]:
         try:
@@ -70,18 +73,29 @@ class KvConfig:
         return self._table.get(name)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises StoreIOError, or ValueError if the file would be too large; then nothing changes."""
-        self._change({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
+        """Set a value. Raises StoreIOError, or ValueError if there would be too much; then nothing changes."""
+        entries = self._table.get(namespace)
+        before = None if entries is None else entries.get(key)
+        table = {**self._table, namespace: {**(entries or {}), key: value}}
+        if before is None and len(table) + sum(map(len, table.values())) > VALUES_MOST:
+            raise ValueError(f"there would be more than {VALUES_MOST} key-value settings and namespaces")
+        size = self._size + size_of(value) - size_of(before or "")
+        size += 0 if before is not None else size_of(key)
+        size += 0 if entries is not None else size_of(namespace)
+        if size > max(self._size, KV_BYTES_MOST):
+            raise ValueError(f"the key-value settings would have more than {KV_BYTES_MOST} bytes; delete some")
+        self._change(table, size)
 
     def delete(self, namespace: str, key: str) -> None:
         """Delete a value; the namespace stays. Raises StoreIOError; then nothing changes."""
-        if key in self._table.get(namespace, {}):
-            rest = {name: value for name, value in self._table[namespace].items() if name != key}
-            self._change({**self._table, namespace: rest})
+        value = self._table.get(namespace, {}).get(key)
+        if value is not None:
+            rest = {name: other for name, other in self._table[namespace].items() if name != key}
+            self._change({**self._table, namespace: rest}, self._size - size_of(key) - size_of(value))
 
-    def _change(self, table: dict[str, dict[str, str]]) -> None:
+    def _change(self, table: dict[str, dict[str, str]], size: int) -> None:
         if self.path:
             make_folder(os.path.dirname(self.path) or ".")
             entries = {name: in_java_order(table[name], _BUCKETS) for name in in_java_order(table, _BUCKETS)}
             write_table(self.path, {"configTable": entries}, compact=True)
-        self._table = table
+        self._table, self._size = table, size

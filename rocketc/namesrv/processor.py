@@ -21,6 +21,7 @@ from rocketc.namesrv.json_forms import (
     topic_list_body,
 )
 from rocketc.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from rocketc.namesrv.limits import SETTINGS_MOST, VALUE_MOST, check_name, cut
 from rocketc.namesrv.routes import UNIT, UNIT_SUB, Registration, RouteTable
 from rocketc.remoting.codes import Code
 from rocketc.remoting.disk_work import DiskWork
@@ -95,13 +96,16 @@ class NamesrvProcessor:
 
     def _put_kv_config(self, call: Call) -> Answer | None:
         at = call.values
+        for name in ("namespace", "key"):
+            check_name(name, at[name])
+        check_name("value", at["value"], VALUE_MOST)
         return self._write(call, partial(self._kv.put, at["namespace"], at["key"], at["value"]))
 
     def _get_kv_config(self, call: Call) -> Answer:
         namespace, key = call.values["namespace"], call.values["key"]
         value = self._kv.get(namespace, key)
         if value is None:
-            return Answer(Code.QUERY_NOT_FOUND, remark=f"No config item, Namespace: {namespace} Key: {key}")
+            return Answer(Code.QUERY_NOT_FOUND, remark=f"No config item, Namespace: {cut(namespace)} Key: {cut(key)}")
         return Answer(values={"value": value})
 
     def _delete_kv_config(self, call: Call) -> Answer | None:
@@ -110,13 +114,15 @@ class NamesrvProcessor:
     def _get_kv_list(self, call: Call) -> Answer:
         found = self._kv.namespace(call.values["namespace"])
         if found is None:
-            return Answer(Code.QUERY_NOT_FOUND, remark=f"No config item, Namespace: {call.values['namespace']}")
+            return Answer(Code.QUERY_NOT_FOUND, remark=f"No config item, Namespace: {cut(call.values['namespace'])}")
         return Answer(body=kv_table_body(found))
 
     # brokers
 
     def _register_broker(self, call: Call) -> Answer:
         values, body = call.values, call.command.body
+        for name in ("brokerName", "clusterName", "brokerAddr", "haServerAddr"):
+            check_name(name, values[name])
         if values.get("bodyCrc32", 0) not in (0, crc_of(body)):
             return Answer(Code.SYSTEM_ERROR, remark="crc32 not match")
         found = decode_register_body(
@@ -174,7 +180,7 @@ class NamesrvProcessor:
             return Answer(Code.SYSTEM_ERROR, remark="name server not ready")
         route = self._routes.route(topic)
         if route is None:
-            text = f"No topic route info in name server for the topic: {topic}\n{_FAQ}"
+            text = f"No topic route info in name server for the topic: {cut(topic)}\n{_FAQ}"
             return Answer(Code.TOPIC_NOT_EXIST, remark=text)
         order = self._kv.get(ORDER_TOPIC_CONFIG, topic) if config.order_message_enable else None
         strict = call.command.version >= _V4_9_4 or call.values.get("acceptStandardJsonOnly", False)
@@ -194,8 +200,9 @@ class NamesrvProcessor:
         return Answer(values={"addTopicCount": self._routes.add_write_perm(call.values["brokerName"])})
 
     def _register_topic(self, call: Call) -> Answer:
-        self._routes.register_topic(call.values["topic"], decode_queue_datas(call.command.body))
-        return Answer()
+        topic = check_name("topic", call.values["topic"])
+        error = self._routes.register_topic(topic, decode_queue_datas(call.command.body))
+        return Answer() if error is None else Answer(Code.SYSTEM_ERROR, remark=error)
 
     def _delete_topic(self, call: Call) -> Answer:
         self._routes.delete_topic(call.values["topic"], call.values.get("clusterName"))
@@ -229,6 +236,8 @@ class NamesrvProcessor:
     # settings
 
     def _update_config(self, call: Call) -> Answer | None:
+        if len(call.command.body) > SETTINGS_MOST:
+            return Answer(Code.SYSTEM_ERROR, remark=f"the settings have more than {SETTINGS_MOST} bytes")
         try:
             changes = dict(properties(call.command.body.decode("utf-8", "replace")))
         except ValueError as error:
@@ -257,6 +266,8 @@ def _disabled() -> Answer:
 def _outcome(work: Callable[[], object]) -> Answer:
     try:
         work()
+    except ValueError as error:  # a limit
+        return Answer(Code.SYSTEM_ERROR, remark=f"not written: {error}"[:_REMARK_MOST])
     except Exception as error:  # any: the client gets an answer
         _log.error("settings are not written: %s", error)
         return Answer(Code.SYSTEM_ERROR, remark=f"not written: {error}"[:_REMARK_MOST])

@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 from rocketc._layout import SYSTEM_PREFIX
 from rocketc.namesrv.config import NamesrvConfig
+from rocketc.namesrv.limits import BROKERS_MOST, BROKERS_OF_PEER_MOST, PAIRS_MOST, PAIRS_OF_PEER_MOST
+from rocketc.remoting.route_data import MASTER, BrokerData, QueueData
 from rocketc.tables.fastjson import in_java_order
 from rocketc.tables.topics import PERM_WRITE
 
-MASTER_ID = 0
 SILENT_MS = 120_000  # a broker that names no time of its own is removed after this silence
 UNIT, UNIT_SUB = 1, 2  # bits of topic_sys_flag
-MOST_BROKERS = 65_536
-MOST_QUEUE_DATAS = 1_000_000  # pairs of topic and broker; about 250 MB
 _MEMBERS_TOPIC = SYSTEM_PREFIX + "SYNC_BROKER_MEMBER_"
 _SET_BUCKETS = 16  # of an empty HashSet
 
@@ -33,16 +32,6 @@ class DataVersion(NamedTuple):
     def is_older_than(self, other: DataVersion) -> bool:
         """Whether it is of an earlier master. The other numbers of two masters cannot be compared."""
         return self.state_version < other.state_version
-
-
-class QueueData(NamedTuple):
-    """What one broker has of a topic."""
-
-    broker_name: str
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = 6
-    topic_sys_flag: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,18 +96,6 @@ class _Broker:
     members: dict[int, _Member] = field(default_factory=dict)
 
 
-class BrokerData(NamedTuple):
-    """One broker of a route.
-
-    addresses  by id, sorted by it
-    """
-
-    name: str
-    cluster: str
-    addresses: dict[int, str]
-    acting_master: bool
-
-
 class Route(NamedTuple):
     """Where a topic is.
 
@@ -135,6 +112,8 @@ class RouteTable:
 
     config  the settings support_acting_master and delete_topic_with_broker_registration; they may change at any time
     clock   wall time in ms, for brokers that send no data version
+    most_brokers, most_queue_datas                  of addresses, and of pairs of topic and broker
+    most_brokers_of_peer, most_queue_datas_of_peer  the same, of one connection
     Times are arguments, in ms of any clock that does not go back. A connection is any hashable value.
     """
 
@@ -143,17 +122,23 @@ class RouteTable:
         config: NamesrvConfig,
         clock: Callable[[], int],
         *,
-        most_brokers: int = MOST_BROKERS,
-        most_queue_datas: int = MOST_QUEUE_DATAS,
+        most_brokers: int = BROKERS_MOST,
+        most_brokers_of_peer: int = BROKERS_OF_PEER_MOST,
+        most_queue_datas: int = PAIRS_MOST,
+        most_queue_datas_of_peer: int = PAIRS_OF_PEER_MOST,
     ) -> None:
         self._config = config
         self._clock = clock
         self._most_brokers = most_brokers
+        self._most_brokers_of_peer = most_brokers_of_peer
         self._most_queue_datas = most_queue_datas
+        self._most_queue_datas_of_peer = most_queue_datas_of_peer
         self._topics: dict[str, dict[str, QueueData]] = {}  # topic -> broker name; no entry is empty
         self._brokers: dict[str, _Broker] = {}  # no entry is without members
         self._members: dict[tuple[str, str], _Member] = {}  # by cluster and address: the same as in _brokers
         self._queue_datas = 0  # entries of _topics in all
+        self._topics_of: dict[str, set[str]] = {}  # by broker name: where _topics has it; no entry is empty
+        self._registered: dict[Hashable, dict[_Member, None]] = {}  # by connection; no entry is empty
 
     # brokers come
 
@@ -173,7 +158,7 @@ class RouteTable:
             return Registered()
         if holder is None and len(broker.topics) == 1:
             return Registered(error="register broker failed")
-        if error := self._refusal(broker):
+        if error := self._refusal(broker, connection):
             return Registered(error=error)
 
         before = self._members.get((broker.cluster, broker.address))
@@ -186,21 +171,31 @@ class RouteTable:
             SILENT_MS if broker.timeout is None else broker.timeout, version, broker.filter_servers, connection, now,
         )  # fmt: skip
         data.members[broker.id] = self._members[broker.cluster, broker.address] = member
+        self._registered.setdefault(connection, {})[member] = None
 
         stands_in = self._lacks_master(data) and data.acting_master and broker.id == min(data.members)
-        if broker.id == MASTER_ID or stands_in:
+        if broker.id == MASTER or stands_in:
             self._take_topics(broker, is_changed, stands_in)
-        master = data.members.get(MASTER_ID)
-        if broker.id == MASTER_ID or master is None or master.cluster != broker.cluster:
+        master = data.members.get(MASTER)
+        if broker.id == MASTER or master is None or master.cluster != broker.cluster:
             return Registered()
         return Registered(None, master.address, master.ha_address)
 
-    def _refusal(self, broker: Registration) -> str | None:
-        if len(self._members) >= self._most_brokers and (broker.cluster, broker.address) not in self._members:
+    def _refusal(self, broker: Registration, connection: Hashable) -> str | None:
+        before = self._members.get((broker.cluster, broker.address))
+        if before is None and len(self._members) >= self._most_brokers:
             return f"there are {self._most_brokers} brokers already"
-        new = sum(broker.name not in self._topics.get(topic, ()) for topic in broker.topics)
+        registered = self._registered.get(connection, {})
+        if before not in registered and len(registered) >= self._most_brokers_of_peer:
+            return f"this connection has registered {self._most_brokers_of_peer} brokers already"
+        own = self._topics_of.get(broker.name, set())
+        new = sum(topic not in own for topic in broker.topics)
         if self._queue_datas + new > self._most_queue_datas:
             return f"there would be more than {self._most_queue_datas} pairs of topic and broker"
+        names = {member.name for member in registered} | {broker.name}
+        if new + sum(len(self._topics_of.get(name, ())) for name in names) > self._most_queue_datas_of_peer:
+            most = self._most_queue_datas_of_peer
+            return f"this connection would have registered more than {most} pairs of topic and broker"
         return None
 
     def _make_room(self, broker: Registration, before: _Member | None) -> None:
@@ -211,25 +206,33 @@ class RouteTable:
         for member in list(data.members.values()) if data is not None else ():
             if member.id == broker.id or member.address == broker.address:
                 assert data is not None
-                del data.members[member.id], self._members[member.cluster, member.address]
+                self._forget(data, member)
 
     def _take_topics(self, broker: Registration, is_changed: bool, read_only: bool) -> None:
         if self._config.delete_topic_with_broker_registration:
-            for topic in [t for t, queues in self._topics.items() if broker.name in queues and t not in broker.topics]:
+            for topic in self._topics_of.get(broker.name, set()) - broker.topics.keys():
                 self._drop(topic, broker.name)
         for topic, queue in broker.topics.items():
             if is_changed or broker.name not in self._topics.get(topic, ()):
                 perm = queue.perm & ~PERM_WRITE if read_only else queue.perm
                 self._put(topic, queue._replace(broker_name=broker.name, perm=perm))
 
-    def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Note the queues of one topic. If one of its brokers is not registered, nothing changes (observed)."""
-        queues = list(queues)
-        if all(queue.broker_name in self._brokers for queue in queues):
-            for queue in queues:
-                is_new = queue.broker_name not in self._topics.get(topic, ())
-                if not is_new or self._queue_datas < self._most_queue_datas:
-                    self._put(topic, queue)
+    def register_topic(self, topic: str, queues: Iterable[QueueData]) -> str | None:
+        """Note the queues of one topic. If one of its brokers is not registered, nothing changes (observed).
+
+        Returns why it was refused; None: it was not.
+        """
+        by_name = {queue.broker_name: queue for queue in queues}
+        if not all(name in self._brokers for name in by_name):
+            return None
+        new = by_name.keys() - self._topics.get(topic, {}).keys()
+        if self._queue_datas + len(new) > self._most_queue_datas:
+            return f"there would be more than {self._most_queue_datas} pairs of topic and broker"
+        if any(len(self._topics_of.get(name, ())) >= self._most_queue_datas_of_peer for name in new):
+            return f"a broker would have more than {self._most_queue_datas_of_peer} topics"
+        for queue in by_name.values():
+            self._put(topic, queue)
+        return None
 
     def heartbeat(self, cluster: str, address: str, now: int) -> None:
         """A broker is alive. Unknown ones are left out."""
@@ -253,7 +256,7 @@ class RouteTable:
 
     def lost(self, connection: Hashable) -> list[str]:
         """A connection ended: remove the brokers that registered last through it. Return their addresses."""
-        gone = [member for member in self._members.values() if member.connection == connection]
+        gone = list(self._registered.get(connection, ()))
         for member in gone:
             self._remove(member)
         return [member.address for member in gone]
@@ -270,23 +273,35 @@ class RouteTable:
         if a slave may stand in for it.
         """
         data = self._brokers[member.name]
-        del self._members[member.cluster, member.address], data.members[member.id]
+        self._forget(data, member)
         if not data.members:
             del self._brokers[member.name]
-            for topic in [topic for topic, queues in self._topics.items() if member.name in queues]:
+            for topic in list(self._topics_of.get(member.name, ())):
                 self._drop(topic, member.name)
-        elif data.acting_master and member.id == MASTER_ID:
+        elif data.acting_master and member.id == MASTER:
             self._change_perms(member.name, lambda perm: perm & ~PERM_WRITE)
+
+    def _forget(self, data: _Broker, member: _Member) -> None:
+        del self._members[member.cluster, member.address], data.members[member.id]
+        registered = self._registered[member.connection]
+        del registered[member]
+        if not registered:
+            del self._registered[member.connection]
 
     # topics
 
     def _put(self, topic: str, queue: QueueData) -> None:
         queues = self._topics.setdefault(topic, {})
-        self._queue_datas += queue.broker_name not in queues
+        if queue.broker_name not in queues:
+            self._queue_datas += 1
+            self._topics_of.setdefault(queue.broker_name, set()).add(topic)
         queues[queue.broker_name] = queue
 
     def _drop(self, topic: str, name: str) -> None:
-        queues = self._topics[topic]
+        queues, own = self._topics[topic], self._topics_of[name]
+        own.discard(topic)
+        if not own:
+            del self._topics_of[name]
         del queues[name]
         self._queue_datas -= 1
         if not queues:
@@ -308,12 +323,11 @@ class RouteTable:
         return self._change_perms(name, lambda perm: perm | PERM_WRITE)
 
     def _change_perms(self, name: str, change: Callable[[int], int]) -> int:
-        count = 0
-        for queues in self._topics.values():
-            if (queue := queues.get(name)) is not None:
-                queues[name] = queue._replace(perm=change(queue.perm))
-                count += 1
-        return count
+        topics = self._topics_of.get(name, ())
+        for topic in topics:
+            queue = self._topics[topic][name]
+            self._topics[topic][name] = queue._replace(perm=change(queue.perm))
+        return len(topics)
 
     # answers
 
@@ -340,13 +354,13 @@ class RouteTable:
             and not queue.perm & PERM_WRITE
         ):
             lowest = min(addresses)
-            addresses = dict(sorted({**addresses, MASTER_ID: addresses[lowest]}.items()))
+            addresses = dict(sorted({**addresses, MASTER: addresses[lowest]}.items()))
             del addresses[lowest]
         return BrokerData(name, data.cluster, addresses, data.acting_master)
 
     @staticmethod
     def _lacks_master(data: _Broker) -> bool:
-        return bool(data.members) and MASTER_ID not in data.members
+        return bool(data.members) and MASTER not in data.members
 
     def brokers(self) -> dict[str, BrokerData]:
         """Return all brokers by name."""

@@ -1,9 +1,8 @@
 """Delayed messages that are due: from the topic of delayed messages into their own queues."""
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.log._prepared_record cimport PreparedRecord
 from rocketc.store._puts cimport Putting
-from rocketc.store._raw_records cimport RawGetResult
 
 cdef enum:
     RECORDS_MAX = 512           # records of one append
@@ -18,4 +17,8 @@ cdef class Deliveries:
         PreparedRecord* _records
     cdef readonly int64_t delivered     # messages
     cdef public int64_t skipped
-    cdef bint _prepare(self, PreparedRecord* r, RawGetResult found, int row) except -1
+    cdef bint prepare(self, PreparedRecord* r, const uint8_t* raw, int32_t size, int64_t phy_offset) except -1
+
+
+cdef bint is_final(int rc) noexcept nogil
+cdef int64_t number_in(const uint8_t* p, int n) noexcept nogil

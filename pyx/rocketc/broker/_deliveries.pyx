@@ -69,16 +69,22 @@ cdef bint is_final(int rc) noexcept nogil:
     )
 
 
-cdef int32_t queue_of(const uint8_t* p, int n) noexcept nogil:
-    """Return the queue id in a text; -1 if it is not one."""
+cdef int64_t number_in(const uint8_t* p, int n) noexcept nogil:
+    """Return the number in a text; -1 if it is not one from 0 on, of at most 18 digits."""
     cdef int64_t number = 0
     cdef int i
-    if not 0 < n <= 10:
+    if not 0 < n <= 18:
         return -1
     for i in range(n):
         if not c"0" <= p[i] <= c"9":
             return -1
         number = 10 * number + p[i] - c"0"
+    return number
+
+
+cdef int32_t queue_of(const uint8_t* p, int n) noexcept nogil:
+    """Return the queue id in a text; -1 if it is not one."""
+    cdef int64_t number = number_in(p, n) if n <= 10 else -1
     return <int32_t>number if number <= INT32_MAX else -1
 
 
@@ -138,7 +144,9 @@ cdef class Deliveries:
                 if due > now:
                     break
                 due = -1
-                if self._prepare(&self._records[n], found, row):
+                if self.prepare(
+                    &self._records[n], found.raw.rows[row].at, found.raw.rows[row].size, found.raw.rows[row].phy_offset
+                ):
                     rows[n] = row
                     skipped_before[n] = skipped
                     n += 1
@@ -167,14 +175,16 @@ cdef class Deliveries:
         self.skipped += skipped
         return Delivered(next_offset, due, PutStatus.PUT_OK, end, row)
 
-    cdef bint _prepare(self, PreparedRecord* r, RawGetResult found, int row) except -1:
-        """Fill a record with what a row of a read has. Return False if it can't be delivered."""
+    cdef bint prepare(self, PreparedRecord* r, const uint8_t* raw, int32_t size, int64_t phy_offset) except -1:
+        """Fill a record with what a stored record has. Return False if it can't be delivered.
+
+        raw   `size` bytes of a guarded map; the record points into it
+        """
         cdef Record stored
         cdef int at = 0, n
-        cdef const uint8_t* raw = found.raw.rows[row].at
-        if parse_record(raw, <size_t>found.raw.rows[row].size, &stored) != RC_OK:
+        if parse_record(raw, <size_t>size, &stored) != RC_OK:
             return False
-        if verify_record(&stored, CRC_BODY, crc32, found.raw.rows[row].phy_offset) != RC_OK:
+        if verify_record(&stored, CRC_BODY, crc32, phy_offset) != RC_OK:
             return False
         prepared_init(r)
         n = rc_find_property(stored.props, stored.props_len, PyBytes_AS_STRING(self._real_topic), &at)

@@ -14,7 +14,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
-from rocketc.broker._send_path cimport SendPath, bytes_at, put_number, put_text
+from rocketc.broker._delivered cimport Delivered
+from rocketc.broker._appending cimport bytes_at
+from rocketc.broker._send_path cimport SendPath, put_number, put_text
 from rocketc.c.bytes cimport rc_put_i32
 from rocketc.c.status cimport RC_OK
 from rocketc.files._append_file cimport FileState
@@ -23,8 +25,10 @@ from rocketc.remoting._frames cimport FRAME_MAX, Frame
 from rocketc.remoting._headers cimport Header, Text, number_of, parse_header
 from rocketc.store._gets cimport Getting
 from rocketc.store._queue_reader cimport GetRequest, request_init
-from rocketc.store._raw_records cimport GET_FOUND, RawGetResult, RawRecords, raw_enter, raw_rest
-from rocketc.store._results cimport READ_CODES, read_flags
+from rocketc.store._raw_records cimport (
+    GET_FOUND, GET_NO_MATCHED_MESSAGE, RawGetResult, RawRecords, raw_enter, raw_free, raw_init, raw_rest,
+)
+from rocketc.store._results cimport READ_CODES, TagFilter, read_flags
 
 from rocketc.errors import RocketcError
 from rocketc.remoting.command import Command, Flag
@@ -32,6 +36,8 @@ from rocketc.remoting.command import Command, Flag
 cdef enum:
     PULL_MESSAGE = 11
     LITE_PULL_MESSAGE = 361
+    CONSUMER_SEND_MSG_BACK = 36
+    END_TRANSACTION = 37
     FLAG_ANSWER = 1
     FLAG_ONEWAY = 2
     COMMIT_OFFSET = 1           # bits of sysFlag
@@ -41,7 +47,11 @@ cdef enum:
     DIGITS_MOST = 19            # of a number; the processor refuses longer ones
     KEY_ROOM = 1024             # bytes of the fields that the checks read; the processor gets a pull with more
     KNOWN_MOST = 16384          # kept results of checks
+    KNOWN_BYTES_MOST = 1 << 19  # of compiled expressions in them; a program takes 60 times as much as its text
     COPIED_MOST = 16384         # bytes of messages that are copied into their answer: a second buffer costs more
+    PIECE_MOST = 4096           # the same, as a mean of the pieces of the log that they are in: each is a buffer
+
+cdef double AT_ONCE = -1.0     # instead of the time at which a pull came
 
 # The names of the fields, and their places.
 cdef const char* NAMES[13]
@@ -120,15 +130,19 @@ cdef class CheckedPull:
     subscription  what the group wants
     slow_broker   id of the broker that is suggested if the messages are old
     generation    of the tables, before the checks: PullPath.generation()
+    filter        what selects the messages; None: the tags of the subscription, if it has some
     """
 
-    def __init__(self, group not None, topic not None, subscription not None, int64_t slow_broker, int64_t generation):
+    def __init__(
+        self, group not None, topic not None, subscription not None, int64_t slow_broker, int64_t generation,
+        TagFilter filter=None,
+    ):
         self.group = group
         self.subscription = subscription
         self._group = group.group_name
         self._topic = topic.topic_name
         self._topic_bytes = self._topic.encode()
-        self._filter = subscription.tag_filter
+        self.filter = subscription.tag_filter if filter is None else filter
         self._parts = template(group.group_sys_flag)
         self._queues = topic.read_queue_nums
         self._slow_broker = slow_broker
@@ -152,6 +166,15 @@ cdef Py_ssize_t write_head(uint8_t* dst, CheckedPull checked, const RawRecords* 
     rc_put_i32(dst, <int32_t>(p - dst - 4 + h.bytes))
     rc_put_i32(dst + 4, <int32_t>(p - dst - HEAD_BYTES))
     return p - dst
+
+
+cdef int64_t pieces_of(const RawRecords* h) noexcept:
+    """Return the number of pieces of the log that have the records: those that are adjacent share one."""
+    cdef int64_t count = 1
+    cdef int i
+    for i in range(1, h.count):
+        count += h.rows[i].at != h.rows[i - 1].at + h.rows[i - 1].size
+    return count
 
 
 cdef bytes copied(const uint8_t* head, Py_ssize_t size, RawRecords* h):
@@ -203,6 +226,8 @@ cdef class PullPath(FastPath):
     def forget(self):
         """Check all pulls again, for example because settings of the broker have changed."""
         self._forgotten += 1
+        if self.backs is not None:
+            self.backs.forget()
 
     def is_current(self, CheckedPull checked not None):
         """Whether the tables have not changed since the checks of a pull."""
@@ -219,7 +244,14 @@ cdef class PullPath(FastPath):
         if parse_header(frame, &h) != RC_OK:
             return False
         if h.code != PULL_MESSAGE and h.code != LITE_PULL_MESSAGE:
+            if h.code == CONSUMER_SEND_MSG_BACK and self.backs is not None:
+                self._sends.finish(connection)
+                return self.backs.take_parsed(connection, &h)
+            if h.code == END_TRANSACTION and self.ends is not None:
+                self._sends.finish(connection)
+                return self.ends.take_parsed(connection, &h)
             return self._sends.take_parsed(connection, frame, &h)
+        self._unmatched = None
         if not self.enabled or h.flag & (FLAG_ANSWER | FLAG_ONEWAY):
             return False
         self._sends.finish(connection)
@@ -260,8 +292,12 @@ cdef class PullPath(FastPath):
             return False
         if self._in_background and not self._is_in_memory(checked, numbers[QUEUE_ID], numbers[OFFSET]):
             return False
-        answer = self._read(checked, <int32_t>numbers[QUEUE_ID], numbers[OFFSET], numbers[MAX_COUNT], h.opaque)
+        answer = self._read(
+            checked, <int32_t>numbers[QUEUE_ID], numbers[OFFSET], numbers[MAX_COUNT], h.opaque, connection.last_active
+        )
         if answer is None:
+            if self._unmatched is not None:
+                self._unmatched = (connection, *self._unmatched[1:])
             return False
         if numbers[SYS_FLAG] & COMMIT_OFFSET and numbers[COMMIT] >= 0:
             self._offsets.commit(checked._group, checked._topic, numbers[QUEUE_ID], numbers[COMMIT])
@@ -292,9 +328,10 @@ cdef class PullPath(FastPath):
         if size < 0:
             return None
         key = PyBytes_FromStringAndSize(<const char*>place, size)
-        if self._known_at != now or len(self._known) >= KNOWN_MOST:
+        if self._known_at != now or len(self._known) >= KNOWN_MOST or self._known_bytes > KNOWN_BYTES_MOST:
             self._known.clear()
             self._known_at = now
+            self._known_bytes = 0
         known = PyDict_GetItem(self._known, key)
         if known != NULL:
             return <CheckedPull>known
@@ -308,6 +345,8 @@ cdef class PullPath(FastPath):
             return None
         checked = self._check(code, fields)
         self._known[key] = checked
+        if has_subscription and checked is not None and (<CheckedPull>checked).filter is not None:
+            self._known_bytes += size if (<CheckedPull>checked).filter.by_record else 0
         return checked
 
     def read(self, CheckedPull checked not None, int queue_id, int64_t offset, int max_count, int opaque):
@@ -318,55 +357,104 @@ cdef class PullPath(FastPath):
         offset     queue offset, not negative
         max_count  messages
         opaque     of the request
-        It notes the next offset as pulled, and counts the pull. If it returns None, nothing has changed.
+        It notes the next offset as pulled, and counts the pull, with no time: as in RocketMQ, the time for which a pull
+        was held does not count. If it returns None, nothing has changed.
         """
-        return self._read(checked, queue_id, offset, max_count, opaque) if self.enabled and offset >= 0 else None
+        self._unmatched = None
+        if not self.enabled or offset < 0:
+            return None
+        return self._read(checked, queue_id, offset, max_count, opaque, AT_ONCE)
 
-    cdef object _read(self, CheckedPull checked, int32_t queue_id, int64_t offset, int64_t most, int32_t opaque):
+    def take_unmatched(self, connection, int opaque):
+        """Return (checks, result) if this pull was read just now, and its filter matched nothing; otherwise None.
+
+        connection, opaque  of a request that the path left to the processor; the connection of a read() is empty: None
+        """
+        unmatched = self._unmatched
+        self._unmatched = None
+        if unmatched is None or unmatched[0] is not connection or unmatched[1] != opaque:
+            return None
+        return unmatched[2:] if self.is_current(unmatched[2]) else None
+
+    def find(self, CheckedPull checked not None, int queue_id, int64_t offset):
+        """Return -1 if a message from an offset on passes the filter of a pull; if not, the offset after the last one.
+
+        queue_id  of a queue that the topic has
+        -1 is returned also for a pull without a filter that looks at records, and if read() has to say what there is.
+        """
+        cdef GetRequest a
+        cdef RawRecords h
+        if checked.filter is None or not checked.filter.by_record or offset < 0:
+            return -1
+        self._request(&a, checked, queue_id, offset, 1)
+        raw_init(&h)
+        try:
+            return self._store.skip_unwanted(&a, checked.filter, &h)
+        except (RocketcError, OSError):
+            return -1
+        finally:
+            raw_free(&h)
+
+    cdef void _request(self, GetRequest* a, CheckedPull checked, int32_t queue_id, int64_t offset, int64_t most):
+        request_init(
+            a, bytes_at(checked._topic_bytes), <int32_t>PyBytes_GET_SIZE(checked._topic_bytes), queue_id, offset
+        )
+        a.max_count = max(most, <int64_t>1)
+        a.flags = self._how
+
+    cdef object _read(
+        self, CheckedPull checked, int32_t queue_id, int64_t offset, int64_t most, int32_t opaque, double began
+    ):
         cdef GetRequest a
         cdef RawGetResult found
         cdef RawRecords* h
         cdef uint8_t head[ANSWER_ROOM]
         cdef Py_ssize_t size
-        if self._offsets.resets:
-            return None
+        resets = self._offsets.resets
+        if resets and (checked._topic, checked._group, queue_id) in resets:
+            return None                 # the processor takes the reset
         found = RawGetResult.__new__(RawGetResult)
         h = &found.raw
-        request_init(
-            &a, bytes_at(checked._topic_bytes), <int32_t>PyBytes_GET_SIZE(checked._topic_bytes), queue_id, offset
-        )
-        a.max_count = max(most, <int64_t>1)
-        a.flags = self._how
+        self._request(&a, checked, queue_id, offset, most)
         try:
-            self._store.get_records(&a, checked._filter, h)
+            self._store.get_records(&a, checked.filter, h)
         except (RocketcError, OSError):
             return None                 # the processor gets the error, too
+        if h.status == GET_NO_MATCHED_MESSAGE:
+            self._unmatched = (None, opaque, checked, found)
+            return None
         if h.status != GET_FOUND or h.bytes + ANSWER_ROOM > FRAME_MAX:
             return None
         size = write_head(head, checked, h, opaque)
-        if h.bytes <= COPIED_MOST:
+        if h.bytes <= COPIED_MOST or h.bytes <= PIECE_MOST * pieces_of(h):
             answer = copied(head, size, h)
             if answer is None:
                 return None
         else:
             answer = found.views
             answer.insert(0, PyBytes_FromStringAndSize(<const char*>head, size))
-        self.count(checked._topic, checked._group, h.messages, h.bytes)
+        self.found += 1
+        self.pulled += h.messages
+        if checked._delivered is None:
+            checked._delivered = self._delivered_of(checked._topic, checked._group)
+        checked._delivered.add(queue_id, h.messages, h.bytes, 0.0 if began == AT_ONCE else self._sends.now() - began)
         self._offsets.commit_pull(checked._group, checked._topic, queue_id, h.next_offset)
         return answer
 
-    cpdef count(self, str topic, str group, int64_t messages, int64_t size):
-        """Count an answer with messages.
-
-        size  bytes of the messages
-        """
-        cdef list delivered
-        self.found += 1
-        self.pulled += messages
+    cdef Delivered _delivered_of(self, str topic, str group):
         key = (topic, group)
         delivered = self.delivered.get(key)
         if delivered is None:
-            delivered = self.delivered[key] = [0, 0, 0]
-        delivered[0] += messages
-        delivered[1] += size
-        delivered[2] += 1
+            delivered = self.delivered[key] = Delivered()
+        return delivered
+
+    cpdef count(self, str topic, str group, int32_t queue_id, int64_t messages, int64_t size, double seconds):
+        """Count an answer with messages.
+
+        queue_id  of a queue that the topic has
+        size      bytes of the messages
+        seconds   from the request to the answer; 0 for a pull that was held
+        """
+        self.found += 1
+        self.pulled += messages
+        self._delivered_of(topic, group).add(queue_id, messages, size, seconds)

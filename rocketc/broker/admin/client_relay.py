@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, Protocol
 
 from rocketc.broker.admin import forms
+from rocketc.broker.admin.store_work import StoreWork
 from rocketc.broker.consumers import ClientChannel, ConsumerManager
 from rocketc.errors import BadRequestError, ConnectionLostError, NoAnswerError, NotSentError, RocketcError
 from rocketc.format.ids import decode_offset_id
@@ -40,15 +41,21 @@ class ClientRelay:
     """Answers requests with the answers of clients.
 
     call_client  see Server.call()
+    work         reads records
     """
 
     codes = (STATUS, RUNNING_INFO, CONSUME_DIRECTLY)
 
     def __init__(
-        self, store: RecordStore, consumers: ConsumerManager, call_client: CallClient, broker_name: str
+        self,
+        store: RecordStore,
+        consumers: ConsumerManager,
+        call_client: CallClient,
+        broker_name: str,
+        work: StoreWork,
     ) -> None:
         self._store, self._consumers, self._call_client = store, consumers, call_client
-        self._broker_name = broker_name
+        self._broker_name, self._work = broker_name, work
         self._tasks: set[asyncio.Task[None]] = set()
 
     def process(self, call: Call) -> Answer | None:
@@ -67,16 +74,24 @@ class ClientRelay:
             found = decode_offset_id(call.values.get("msgId", ""))
         except ValueError as error:
             return Answer(Code.SYSTEM_ERROR, remark=str(error))
+
+        def relay(record: bytes | None) -> Answer | None:
+            if record is None:
+                return Answer(Code.SYSTEM_ERROR, remark=f"can not find message by the offset, {found.phy_offset}")
+            values = {**call.values, "brokerName": self._broker_name, "groupSysFlag": 0}
+            if "topic" in values:
+                values["topicSysFlag"] = 0
+            return self._relay(call, values, record)
+
+        return self._work.look(call, lambda: self._record(found.phy_offset), relay)
+
+    def _record(self, phy_offset: int) -> bytes | None:
+        """Read the record of a message, on a thread; None if there is none."""
         try:
-            message = self._store.message(found.phy_offset, crc="none", decompress=False)
+            message = self._store.message(phy_offset, crc="none", decompress=False)
         except (RocketcError, ValueError):
-            message = None
-        if message is None:
-            return Answer(Code.SYSTEM_ERROR, remark=f"can not find message by the offset, {found.phy_offset}")
-        values = {**call.values, "brokerName": self._broker_name, "groupSysFlag": 0}
-        if "topic" in values:
-            values["topicSysFlag"] = 0
-        return self._relay(call, values, bytes(self._store.read_raw(message.phy_offset, 1)))
+            return None
+        return None if message is None else bytes(self._store.read_raw(message.phy_offset, 1))
 
     def _relay(self, call: Call, values: Mapping[str, Any], body: bytes) -> Answer | None:
         name, client_id = call.values["consumerGroup"], call.values.get("clientId")

@@ -8,11 +8,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Protocol
 
 from rocketc.broker.admin.store_work import StoreWork
-from rocketc.broker.config import BrokerConfig, broker_properties, changed_broker_fields
+from rocketc.broker.conf_file import ConfFile
+from rocketc.broker.config import BrokerConfig, broker_properties, changed_broker_fields, keys_of_today
+from rocketc.broker.master_role import HA_SETTINGS
+from rocketc.broker.table_writer import Done, TableWriter, answering
 from rocketc.config import StoreConfig, changed_store_fields, properties, rocketmq_properties
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
@@ -28,7 +31,11 @@ CHANGEABLE = frozenset(
         "auto_create_subscription_group",
         "broker_permission",
         "default_query_max_num",
+        "enable_property_filter",
+        "filter_data_clean_time_span",
+        "filter_support_retry",
         "flush_consumer_offset_interval",
+        *HA_SETTINGS,
         "lite_pull_message_enable",
         "max_msgs_num_batch",
         "short_polling_time_mills",
@@ -61,7 +68,9 @@ class ConfigAdmin:
 
     config   of this broker alone: it is changed
     changed  called with the names of its fields that changed
-    A change lasts until the broker ends: unlike RocketMQ's, it does not rewrite broker.conf.
+    writer   writes `conf`
+    conf     the file that the broker was started with; None: a change lasts until the broker ends
+    A change is in force and in the file before it is answered.
     """
 
     codes = (UPDATE, GET)
@@ -73,8 +82,11 @@ class ConfigAdmin:
         clock: Callable[[], int],
         work: StoreWork,
         changed: Callable[[Iterable[str]], object],
+        writer: TableWriter,
+        conf: ConfFile | None = None,
     ) -> None:
         self._store, self._config, self._clock, self._work, self._changed = store, config, clock, work, changed
+        self._writer, self._conf = writer, conf
         self._version = {"counter": 0, "stateVersion": 0, "timestamp": clock()}
 
     def process(self, call: Call) -> Answer | None:
@@ -102,7 +114,7 @@ class ConfigAdmin:
         if len(body) > BODY_MOST:
             return Answer(Code.SYSTEM_ERROR, remark=f"the settings have {len(body)} bytes; {BODY_MOST} at most")
         try:
-            asked = dict(properties(body.decode()))
+            asked = keys_of_today(dict(properties(body.decode())))
             of_broker, of_store = changed_broker_fields(asked), changed_store_fields(asked)
             dataclasses.replace(self._config, **of_broker)  # checks the values
             store = self._store.config.replace(**of_store)
@@ -119,7 +131,7 @@ class ConfigAdmin:
         unused = [key for key in asked if key not in self._all()]
         if unused:
             _log.warning("%s: settings that are not used here: %s", call.connection.peer, ", ".join(unused)[:200])
-        return self._apply(call, of_broker, of_store, unused)
+        return self._apply(call, asked, of_broker, of_store, unused)
 
     def _fixed(self, asked: Mapping[str, str], changed: list[str]) -> list[str]:
         """The keys with new values that can't be changed."""
@@ -133,7 +145,12 @@ class ConfigAdmin:
         return sorted(fixed)
 
     def _apply(
-        self, call: Call, of_broker: Mapping[str, Any], of_store: Mapping[str, Any], unused: list[str]
+        self,
+        call: Call,
+        asked: Mapping[str, str],
+        of_broker: Mapping[str, Any],
+        of_store: Mapping[str, Any],
+        unused: list[str],
     ) -> Answer | None:
         answer = Answer(remark=f"not used here: {', '.join(unused)}"[:1000] if unused else None)
 
@@ -149,13 +166,28 @@ class ConfigAdmin:
                 self._changed(of_broker)
             for name, value in sorted([*of_broker.items(), *of_store.items()]):
                 _log.info("%s: %s is now %s", call.connection.peer, name, value)
-            call.later(answer)
+            self._keep(asked, {*of_broker, *of_store}, answering(call, answer))
 
         if of_store:
             self._work.run(lambda: self._store.configure(**of_store), done)
         else:
             done(None)
         return None
+
+    def _keep(self, asked: Mapping[str, str], changed: Container[str], done: Done) -> None:
+        """Write the settings that a request has to the file."""
+        if self._conf is None:
+            done(None)
+            return
+        changes, confirmed = {}, {}
+        for key, text in asked.items():
+            fields = [*changed_broker_fields({key: text}), *changed_store_fields({key: text})]
+            if any(field in changed for field in fields):
+                changes[key] = text.strip()
+            elif fields and (CHANGEABLE | CHANGEABLE_OF_STORE).issuperset(fields):
+                confirmed[key] = text.strip()
+        self._conf.change(changes, confirmed)
+        self._writer.save(self._conf, done)
 
 
 def shown(value: object) -> str:

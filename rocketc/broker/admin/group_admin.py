@@ -12,15 +12,15 @@ from typing import Any
 from rocketc._layout import RETRY_PREFIX
 from rocketc.broker.admin import forms
 from rocketc.broker.bodies import flag_of, list_of, number_of, object_of, parse_body, text_of
-from rocketc.broker.groups import GROUP_MOST, GroupManager, is_group_name
+from rocketc.broker.groups import GroupManager, is_group_name
 from rocketc.broker.offsets import ConsumerOffsetManager
-from rocketc.broker.table_writer import TableWriter
+from rocketc.broker.table_writer import TableWriter, answering
 from rocketc.broker.topics import TopicManager
 from rocketc.errors import BadRequestError
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
 from rocketc.tables.config_manager import camel
-from rocketc.tables.groups import SubscriptionGroupConfig
+from rocketc.tables.groups import GROUP_MOST, SubscriptionGroupConfig
 
 CREATE, CREATE_LIST, ALL, DELETE, ONE, FORBID = 200, 225, 201, 207, 352, 353
 GROUPS_MOST = 10_000  # of one list
@@ -74,7 +74,7 @@ class GroupAdmin:
     def _put(self, call: Call, groups: list[SubscriptionGroupConfig]) -> None:
         for group in groups:
             self._groups.table.create(group, persist=False)
-        self._writer.save(self._groups.table, lambda: call.later(Answer()))
+        self._writer.save(self._groups.table, answering(call, Answer()))
 
     def _all(self, call: Call) -> Answer:
         table = self._groups.table
@@ -97,20 +97,22 @@ class GroupAdmin:
         name = call.values["groupName"]
         self._groups.table.delete(name, persist=False)
         if not (call.values.get("cleanOffset", False) or call.values.get("removeOffset", False)):
-            self._writer.save(self._groups.table, lambda: call.later(Answer()))
+            self._writer.save(self._groups.table, answering(call, Answer()))
             return
         self._offsets.clean_group(name)
-        self._writer.save(self._offsets.table)
         retries = RETRY_PREFIX + name
-        if self._topics.get(retries) is None:
-            self._writer.save(self._groups.table, lambda: call.later(Answer()))
-            return
-        self._writer.save(self._groups.table)
+        parts = 2 if self._topics.get(retries) is None else 3
+        faults: list[str | None] = []
 
-        def deleted(fault: str | None) -> None:
-            call.later(Answer() if fault is None else Answer(Code.SYSTEM_ERROR, remark=fault))
+        def done(fault: str | None) -> None:
+            faults.append(fault)
+            if len(faults) == parts:
+                answering(call, Answer())(next(filter(None, faults), None))
 
-        self._delete_topic(retries, deleted)
+        self._writer.save(self._offsets.table, done)
+        self._writer.save(self._groups.table, done)
+        if parts == 3:
+            self._delete_topic(retries, done)
 
     def _forbid(self, call: Call) -> Answer | None:
         group, topic, table = call.values["group"], call.values["topic"], self._groups.table
@@ -118,12 +120,28 @@ class GroupAdmin:
         if readable is not None:
             if not is_group_name(group) or len(topic) > _TOPIC_MOST:
                 return Answer(Code.INVALID_PARAMETER, remark=f"{group[:40]!r} is not a name of a consumer group")
+            if not readable and (refused := self._make_room(group, topic)) is not None:
+                return refused
             table.set_readable(group, topic, readable)
         told = {"group": group, "readable": table.is_readable(group, topic), "topic": topic}
         answer = Answer(body=forms.body(told), remark="")
         if readable is None:
             return answer
-        self._writer.save(table, lambda: call.later(answer))
+        self._writer.save(table, answering(call, answer))
+        return None
+
+    def _make_room(self, group: str, topic: str) -> Answer | None:
+        """Refuse what does not exist, and keep what is forbidden to as many pairs as there are.
+
+        Pairs of deleted groups and topics stay, because they may be created again, until their room is needed.
+        """
+        groups, topics = self._groups.table, self._topics
+        if group not in groups:
+            return Answer(Code.SUBSCRIPTION_GROUP_NOT_EXIST, remark=f"No group in this broker. group: {group}")
+        if topics.get(topic) is None:
+            return Answer(Code.TOPIC_NOT_EXIST, remark=f"No topic in this broker. topic: {topic}")
+        if groups.forbidden_count >= len(groups) * len(topics.table):
+            groups.keep_forbidden(lambda one, other: one in groups and other in topics.table)
         return None
 
 

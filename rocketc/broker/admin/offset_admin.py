@@ -5,7 +5,7 @@ Source: RocketMQ AdminBrokerProcessor, Broker2Client.resetOffset; codes and rema
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from rocketc.broker.admin import forms
@@ -16,12 +16,13 @@ from rocketc.broker.consumers import ConsumerManager
 from rocketc.broker.groups import GroupManager, is_group_name
 from rocketc.broker.locks import MessageQueue
 from rocketc.broker.offsets import ConsumerOffsetManager
-from rocketc.broker.table_writer import TableWriter
+from rocketc.broker.table_writer import TableWriter, answering
 from rocketc.broker.topics import TopicManager
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
 from rocketc.tables.fastjson import in_java_order
 from rocketc.tables.offsets import DelayOffsets
+from rocketc.tables.topics import TopicConfig
 
 ALL, DELAYS, RESET, CORRECTION, CLONE = 43, 45, 222, 308, 314
 RESET_CLIENT = 220
@@ -76,7 +77,7 @@ class OffsetAdmin:
         return self._by_code[call.command.code](call)
 
     def _saved(self, call: Call, answer: Answer) -> None:
-        self._writer.save(self._offsets.table, lambda: call.later(answer))
+        self._writer.save(self._offsets.table, answering(call, answer))
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._config.broker_name, queue_id)
@@ -88,17 +89,39 @@ class OffsetAdmin:
             return self._reset_here(call)
         return self._reset_clients(call)
 
-    def _at(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """The offset of the first message at a time or later; the end of the queue for LATEST."""
-        found = -1
-        if timestamp != LATEST:
-            found = self._store.offset_by_time(topic, queue_id, timestamp, "lower")
-        return max(found if found >= 0 else self._store.max_offset(topic, queue_id), 0)
+    def _at(self, topic: str, queue_ids: Iterable[int], timestamp: int) -> dict[int, int]:
+        """The offset of the first message at a time or later, by queue; the end of each queue for LATEST.
+
+        It may read any part of the queues and the log, so it runs on a thread.
+        """
+        found = {}
+        for queue_id in queue_ids:
+            offset = -1 if timestamp == LATEST else self._store.offset_by_time(topic, queue_id, timestamp, "lower")
+            found[queue_id] = max(offset if offset >= 0 else self._store.max_offset(topic, queue_id), 0)
+        return found
 
     def _reset_here(self, call: Call) -> Answer | None:
         """Reset on the broker: the next pull of each queue is answered with the new offset."""
-        values = call.values
-        name, group, queue_id = values["topic"], values["group"], values.get("queueId", -1)
+        name, queue_id, timestamp = call.values["topic"], call.values.get("queueId", -1), call.values["timestamp"]
+        topic = self._reset_topic(call)
+        if isinstance(topic, Answer):
+            return topic
+        if queue_id >= 0 and (offset := call.values.get("offset", -1)) != -1:
+            first, end = (max(one(name, queue_id), 0) for one in (self._store.min_offset, self._store.max_offset))
+            if not first <= offset <= end + 1:
+                remark = f"Target offset {offset} not in consume queue range [{first}-{end}]"
+                return Answer(Code.SYSTEM_ERROR, remark=remark)
+            return self._reset_to(call, {queue_id: offset}, self._table(name, {queue_id: offset}))
+        queue_ids = [queue_id] if queue_id >= 0 else range(topic.read_queue_nums)
+
+        def read() -> tuple[dict[int, int], bytes]:
+            offsets = self._at(name, queue_ids, timestamp)
+            return offsets, self._table(name, offsets)  # here: it takes a second for a topic with 65,536 queues
+
+        return self._work.look(call, read, lambda found: self._reset_to(call, *found))
+
+    def _reset_topic(self, call: Call) -> TopicConfig | Answer:
+        name, group, queue_id = call.values["topic"], call.values["group"], call.values.get("queueId", -1)
         topic = self._topics.get(name)
         if topic is None:
             return Answer(Code.TOPIC_NOT_EXIST, remark=f"Topic {name} does not exist")
@@ -106,39 +129,42 @@ class OffsetAdmin:
             return Answer(Code.SUBSCRIPTION_GROUP_NOT_EXIST, remark=f"Group {group} does not exist")
         if queue_id >= topic.read_queue_nums:
             return Answer(Code.SYSTEM_ERROR, remark=f"{queue_id}@{name} is not exist!")
-        if queue_id < 0:
-            offsets = {one: self._at(name, one, values["timestamp"]) for one in range(topic.read_queue_nums)}
-        elif (offset := values.get("offset", -1)) != -1:
-            first, end = (max(one(name, queue_id), 0) for one in (self._store.min_offset, self._store.max_offset))
-            if not first <= offset <= end + 1:
-                remark = f"Target offset {offset} not in consume queue range [{first}-{end}]"
-                return Answer(Code.SYSTEM_ERROR, remark=remark)
-            offsets = {queue_id: offset}
-        else:
-            offsets = {queue_id: self._at(name, queue_id, values["timestamp"])}
-        for one, offset in offsets.items():
-            self._offsets.reset(group, name, one, offset)
-        self._saved(call, Answer(body=self._table(name, offsets)))
+        return topic
+
+    def _reset_to(self, call: Call, offsets: Mapping[int, int], body: bytes) -> Answer | None:
+        topic = self._reset_topic(call)  # again: topic and group may have been deleted since
+        if isinstance(topic, Answer):
+            return topic
+        for queue_id, offset in offsets.items():
+            self._offsets.reset(call.values["group"], topic.topic_name, queue_id, offset)
+        self._saved(call, Answer(body=body))
         return None
 
     def _table(self, topic: str, offsets: Mapping[int, int]) -> bytes:
         table = {self._queue(topic, queue_id): offset for queue_id, offset in offsets.items()}
         return forms.joined({"offsetTable": forms.queue_map(table)})
 
-    def _reset_clients(self, call: Call) -> Answer:
+    def _reset_clients(self, call: Call) -> Answer | None:
         """Tell the online consumers to go back; without isForce only where the new offset is smaller."""
         name, group, timestamp = call.values["topic"], call.values["group"], call.values["timestamp"]
         topic = self._topics.get(name)
         if topic is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={name}"
             return Answer(Code.TOPIC_NOT_EXIST, remark=remark)
-        offsets = {}
-        for queue_id in range(topic.write_queue_nums):
-            now = self._offsets.query(group, name, queue_id)
-            if now < 0:
-                return Answer(Code.SYSTEM_ERROR, remark=f"The consumer group <{group}> not exist")
-            new = self._at(name, queue_id, timestamp)
-            offsets[queue_id] = new if call.values.get("isForce", False) or new < now else now
+        now = {queue_id: self._offsets.query(group, name, queue_id) for queue_id in range(topic.write_queue_nums)}
+        if any(offset < 0 for offset in now.values()):
+            return Answer(Code.SYSTEM_ERROR, remark=f"The consumer group <{group}> not exist")
+
+        def read() -> tuple[bytes, bytes]:
+            is_forced, new = call.values.get("isForce", False), self._at(name, now, timestamp)
+            offsets = {one: offset if is_forced or offset < now[one] else now[one] for one, offset in new.items()}
+            return self._table(name, offsets), self._list(name, offsets)
+
+        return self._work.look(call, read, lambda bodies: self._tell_clients(call, *bodies))
+
+    def _tell_clients(self, call: Call, body: bytes, body_of_list: bytes) -> Answer:
+        """Send the offsets to the consumers of the group, in the form that each of them reads."""
+        name, group, timestamp = call.values["topic"], call.values["group"], call.values["timestamp"]
         online = self._consumers.group(group)
         if online is None:
             return Answer(
@@ -151,9 +177,8 @@ class OffsetAdmin:
                 remark = f"the client does not support this feature. version={channel.version}"
                 return Answer(Code.SYSTEM_ERROR, remark=remark)
         values = {"topic": name, "group": group, "queueId": -1, "timestamp": timestamp, "isForce": False}
-        body = self._table(name, offsets)
         for connection, channel in list(online.channels.items()):
-            told = self._list(name, offsets) if channel.language in _LIST_LANGUAGES else body
+            told = body_of_list if channel.language in _LIST_LANGUAGES else body
             self._send(connection, RESET_CLIENT, values, told)
         return Answer(body=body, remark=UNSET)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rocketc.broker.admin.broker_statistics import BrokerStatistics
 from rocketc.broker.admin.client_relay import CallClient, ClientRelay
@@ -13,17 +14,22 @@ from rocketc.broker.admin.group_admin import GroupAdmin
 from rocketc.broker.admin.offset_admin import OffsetAdmin, Send
 from rocketc.broker.admin.progress import Progress
 from rocketc.broker.admin.queue_units import QueueUnits
+from rocketc.broker.admin.request_modes import RequestModes
 from rocketc.broker.admin.states import States, Unsupported
 from rocketc.broker.admin.store_work import StoreWork
 from rocketc.broker.admin.topic_admin import TopicAdmin
+from rocketc.broker.conf_file import ConfFile
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.consumers import ConsumerManager
+from rocketc.broker.counts import BrokerCounts
+from rocketc.broker.filters import ConsumerFilterManager
 from rocketc.broker.groups import GroupManager
 from rocketc.broker.offsets import ConsumerOffsetManager
 from rocketc.broker.producers import ProducerManager
 from rocketc.broker.pull import PullProcessor
 from rocketc.broker.table_writer import TableWriter
 from rocketc.broker.topics import TopicManager
+from rocketc.ha.master import Master
 from rocketc.remoting.server import Processor
 from rocketc.store._store import MessageStore
 from rocketc.tables.config_manager import Clock
@@ -37,6 +43,10 @@ class Parts:
     call_client, send_to_client  send a client a request that is answered, and one that is not
     forget_topic  called with each topic before it is deleted: no more sends are taken for it
     settings_changed  called with the names of the fields of `config` that a tool has changed
+    conf          the file that the broker was started with, if there is one
+    counts        what the other processors count
+    ha_client     of a slave: returns what GET_BROKER_HA_STATUS says of its copy of the log
+    master        sends the log to slaves
     """
 
     store: MessageStore
@@ -47,6 +57,7 @@ class Parts:
     topics: TopicManager
     groups: GroupManager
     consumers: ConsumerManager
+    filters: ConsumerFilterManager
     producers: ProducerManager
     offsets: ConsumerOffsetManager
     pulls: PullProcessor
@@ -54,6 +65,10 @@ class Parts:
     send_to_client: Send
     forget_topic: Callable[[str], object]
     settings_changed: Callable[[Iterable[str]], object]
+    conf: ConfFile | None
+    counts: BrokerCounts
+    master: Master
+    ha_client: Callable[[], Mapping[str, Any]] | None = None
 
 
 class AdminProcessors:
@@ -62,8 +77,8 @@ class AdminProcessors:
     def __init__(self, of: Parts) -> None:
         self._work = StoreWork(in_thread=of.store.background)
         self.topics = TopicAdmin(of.store, of.topics, self._work, of.forget_topic)
-        self.statistics = BrokerStatistics(of.store, of.pulls, of.config.broker_cluster_name)
-        self._relay = ClientRelay(of.store, of.consumers, of.call_client, of.config.broker_name)
+        self.statistics = BrokerStatistics(of.store, of.pulls, of.counts, of.config.broker_cluster_name)
+        self._relay = ClientRelay(of.store, of.consumers, of.call_client, of.config.broker_name, self._work)
         self.processors: list[Processor] = [
             self.topics,
             GroupAdmin(of.groups, of.topics, of.offsets, of.writer, self.topics.delete),
@@ -81,7 +96,7 @@ class AdminProcessors:
                 clock=of.clock,
             ),
             Clients(of.consumers, of.producers, of.offsets, of.address),
-            ConfigAdmin(of.store, of.config, of.clock, self._work, of.settings_changed),
+            ConfigAdmin(of.store, of.config, of.clock, self._work, of.settings_changed, of.writer, of.conf),
             OffsetAdmin(
                 of.store,
                 of.topics,
@@ -94,9 +109,10 @@ class AdminProcessors:
                 of.config,
             ),
             self._relay,
-            States(of.store),
+            States(of.master, of.ha_client),
             Unsupported(),
-            QueueUnits(of.store, of.topics, of.consumers, self._work),
+            RequestModes(),
+            QueueUnits(of.store, of.topics, of.consumers, of.filters, self._work),
         ]
 
     async def run(self) -> None:
@@ -105,5 +121,5 @@ class AdminProcessors:
 
     async def close(self) -> None:
         """Wait until nothing works on the store."""
+        await self._work.close()  # what it has read may still be relayed
         self._relay.close()
-        await self._work.close()

@@ -10,10 +10,12 @@ from typing import Any, Protocol
 from rocketc.broker.admin import forms
 from rocketc.broker.admin.store_work import StoreWork
 from rocketc.broker.consumers import ConsumerManager
+from rocketc.broker.filters import ConsumerFilterManager
 from rocketc.broker.topics import TopicManager
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
 from rocketc.store._raw_records import RawGetResult
+from rocketc.tables.fastjson import to_bytes
 
 QUERY = 321
 UNITS_MOST = 1000  # of one answer
@@ -33,8 +35,16 @@ class QueueUnits:
 
     codes = (QUERY,)
 
-    def __init__(self, store: UnitStore, topics: TopicManager, consumers: ConsumerManager, work: StoreWork) -> None:
-        self._store, self._topics, self._consumers, self._work = store, topics, consumers, work
+    def __init__(
+        self,
+        store: UnitStore,
+        topics: TopicManager,
+        consumers: ConsumerManager,
+        filters: ConsumerFilterManager,
+        work: StoreWork,
+    ) -> None:
+        self._store, self._topics, self._consumers, self._filters = store, topics, consumers, filters
+        self._work = work
 
     def process(self, call: Call) -> Answer | None:
         """Answer on a thread: the units may be read from the disk."""
@@ -67,4 +77,6 @@ class QueueUnits:
         subscription = self._consumers.find_subscription(group, topic)
         if subscription is None:
             return {"filterData": f"{group}@{topic} is not online!"}
-        return {"filterData": "null", "subscriptionData": forms.subscription_object(subscription)}
+        data = self._filters.find(topic, group)
+        text = "null" if data is None else to_bytes(self._filters.table.to_file(data)).decode("utf-8", "replace")
+        return {"filterData": text, "subscriptionData": forms.subscription_object(subscription)}

@@ -5,9 +5,11 @@ Source: RocketMQ AdminBrokerProcessor; shapes are those of 5.3.3.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from rocketc.broker.admin import forms
+from rocketc.ha.master import SlaveState
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
 
@@ -20,7 +22,7 @@ _ROCKSDB = "stores in RocksDB are not supported"
 _CONTROLLER = "the controller mode is not supported"
 _COLD = "cold data is not limited here"
 REASONS = {
-    **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151, 400, 401, 402), _POP),
+    **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151, 400, 401), _POP),
     513: _STATIC,
     **dict.fromkeys((354, 355), _ROCKSDB),
     **dict.fromkeys(range(1001, 1014), _CONTROLLER),
@@ -28,35 +30,63 @@ REASONS = {
 }
 
 
-class LogStore(Protocol):
-    """What States needs of a store."""
+class Replicating(Protocol):
+    """What States needs of a Master."""
 
     @property
-    def max_phy_offset(self) -> int: ...
+    def log_end(self) -> int: ...
+    @property
+    def in_sync_slaves(self) -> int: ...
+    def slaves(self) -> list[SlaveState]: ...
 
 
 class States:
-    """Answers GET_BROKER_HA_STATUS (907), GET_COLD_DATA_FLOW_CTR_INFO (2003) and SET_COMMITLOG_READ_MODE (2004)."""
+    """Answers GET_BROKER_HA_STATUS (907), GET_COLD_DATA_FLOW_CTR_INFO (2003) and SET_COMMITLOG_READ_MODE (2004).
+
+    ha_client  of a slave: returns what it says of its copy of the log
+    """
 
     codes = (HA_STATUS, COLD_DATA, READ_AHEAD)
 
-    def __init__(self, store: LogStore) -> None:
-        self._store = store
+    def __init__(self, master: Replicating, ha_client: Callable[[], Mapping[str, Any]] | None = None) -> None:
+        self._master, self._ha_client = master, ha_client
 
     def process(self, call: Call) -> Answer:
         if call.command.code == READ_AHEAD:
             return _read_ahead(call)
-        return self._ha_status() if call.command.code == HA_STATUS else self._cold_data()
+        if call.command.code == COLD_DATA:
+            return self._cold_data()
+        return self._ha_status() if self._ha_client is None else self._slave_status(self._ha_client())
+
+    def _slave_status(self, state: Mapping[str, Any]) -> Answer:
+        found = {
+            "haClientRuntimeInfo": state,
+            "haConnectionInfo": [],
+            "inSyncSlaveNums": 0,
+            "master": False,
+            "masterCommitLogMaxOffset": 0,
+        }
+        return Answer(body=forms.body(found))
 
     def _ha_status(self) -> Answer:
-        """A master without slaves."""
+        """The numbers of a master; those of a slave are 0."""
         names = ("lastReadTimestamp", "lastWriteTimestamp", "masterFlushOffset", "maxOffset", "transferredByteInSecond")
         found = {
             "haClientRuntimeInfo": dict.fromkeys(names, 0),
-            "haConnectionInfo": [],
-            "inSyncSlaveNums": 0,
+            "haConnectionInfo": [
+                {
+                    "addr": slave.address,
+                    "diff": slave.behind,
+                    "inSync": slave.is_in_sync,
+                    "slaveAckOffset": slave.acknowledged,
+                    "transferFromWhere": slave.next_offset,
+                    "transferredByteInSecond": slave.sent_in_second,
+                }
+                for slave in self._master.slaves()
+            ],
+            "inSyncSlaveNums": self._master.in_sync_slaves,
             "master": True,
-            "masterCommitLogMaxOffset": self._store.max_phy_offset,
+            "masterCommitLogMaxOffset": self._master.log_end,
         }
         return Answer(body=forms.body(found))
 

@@ -5,7 +5,6 @@ Source: RocketMQ StatsItemSet, StatsItem, BrokerStatsData.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -39,11 +38,14 @@ class Sums(NamedTuple):
 
 
 class _Span:
-    """Differences between samples, in parts of `length` ms. Only counters that changed need memory."""
+    """Differences between samples, in parts of `length` ms. Only counters that changed need memory.
+
+    One thread adds and forgets; sums() may run on any thread: it reads the tuple of parts once, and no tuple changes.
+    """
 
     def __init__(self, length: int, parts: int) -> None:
-        self._length = length
-        self._parts: deque[tuple[int, int, dict[Key, Counter]]] = deque(maxlen=parts)  # begin, end, differences
+        self._length, self._most = length, parts
+        self._parts: tuple[tuple[int, int, dict[Key, Counter]], ...] = ()  # begin, end, differences
         self._begin: int | None = None
         self._open: dict[Key, Counter] = {}
 
@@ -55,15 +57,16 @@ class _Span:
             before = self._open.get(key, Counter())
             self._open[key] = Counter(before.total + total, before.times + times)
         if now - self._begin >= self._length:
-            self._parts.append((self._begin, now, self._open))
+            self._parts = (*self._parts, (self._begin, now, self._open))[-self._most :]
             self._begin, self._open = now, {}
 
     def sums(self, key: Key) -> Sums:
-        if not self._parts:
+        parts = self._parts
+        if not parts:
             return Sums()
-        found = [part[key] for _, _, part in self._parts if key in part]
+        found = [one for _, _, part in parts if (one := part.get(key)) is not None]
         total, times = sum(one.total for one in found), sum(one.times for one in found)
-        passed = self._parts[-1][1] - self._parts[0][0]
+        passed = parts[-1][1] - parts[0][0]
         return Sums(total, total * 1000 / passed, total / times if times else 0.0)
 
     def forget(self, key: Key) -> None:
@@ -73,7 +76,7 @@ class _Span:
 
 
 class Statistics:
-    """The counters of a broker, and what was counted lately.
+    """The counters of a broker, and what was counted lately. One thread samples; any thread may ask.
 
     >>> statistics = Statistics()
     >>> for n in range(4):

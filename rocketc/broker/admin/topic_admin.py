@@ -5,7 +5,7 @@ Source: RocketMQ AdminBrokerProcessor, TopicConfigManager, TopicValidator; codes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, Protocol
 
 from rocketc.broker.admin import forms
@@ -15,6 +15,7 @@ from rocketc.broker.bodies import INTS, flag_of, list_of, number_of, object_of, 
 from rocketc.broker.topics import TopicManager, name_fault
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
+from rocketc.store.cleaning import unused_topics
 from rocketc.tables.topics import TopicConfig
 
 CREATE, CREATE_LIST, ALL, DELETE, SYSTEM, ONE = 17, 18, 21, 215, 305, 351
@@ -30,8 +31,8 @@ class CleanedStore(Protocol):
     """What TopicAdmin needs of a store."""
 
     def create_topic(self, name: str, **fields: Any) -> TopicConfig: ...
-    def delete_topics(self, names: str | Iterable[str]) -> int: ...
-    def clean_unused_topics(self, retain: str | Iterable[str]) -> list[str]: ...
+    def delete_topics(self, names: str | Iterable[str], *, retain: Container[str] = ...) -> int: ...
+    def queues(self) -> list[tuple[str, int]]: ...
     def clean_expired_queues(self) -> list[tuple[str, int]]: ...
     def clean(self) -> object: ...
 
@@ -60,7 +61,7 @@ class TopicAdmin:
             SYSTEM: self._system,
             ONE: self._one,
             CLEAN_EXPIRED_QUEUES: lambda call: self._run(call, store.clean_expired_queues),
-            CLEAN_UNUSED_TOPICS: lambda call: self._run(call, self._clean_unused),
+            CLEAN_UNUSED_TOPICS: self._clean_unused,
             CLEAN_LOG: lambda call: self._run(call, store.clean),
         }
 
@@ -95,7 +96,7 @@ class TopicAdmin:
         name, is_hidden = made.topic_name, self._topics.is_hidden(made.topic_name)
         is_batch = made.queue_type != TopicConfig(name).queue_type and self._topics.get(name) is None
         if not is_hidden and not is_batch:
-            self._topics.change(made, lambda: done(None))
+            self._topics.change(made, done)
             return
 
         def work() -> None:
@@ -111,7 +112,7 @@ class TopicAdmin:
 
         def ended(fault: str | None) -> None:
             if fault is None:
-                self._topics.change(made, lambda: done(None), is_new=True)
+                self._topics.change(made, done, is_new=True)
             else:
                 done(fault)
 
@@ -222,17 +223,33 @@ class TopicAdmin:
 
     def delete(self, name: str, done: Callable[[str | None], object]) -> None:
         """Delete a topic, its queues and its offsets. Call `done` with None, or with the text of an error."""
-        self._topics.hide([name])
-        self._forget(name)
+        self._delete_all([name], done)
+
+    def _delete_all(self, names: list[str], done: Callable[[str | None], object], retain: Container[str] = ()) -> None:
+        self._topics.hide(names)
+        for name in names:
+            self._forget(name)
 
         def ended(fault: str | None) -> None:
-            self._topics.unhide([name])
+            self._topics.unhide(names)
+            if fault is not None:
+                self._topics.save()  # the table may lack the topics in memory only
             done(fault)
 
-        self._work.run(lambda: self._store.delete_topics(name), ended)
+        self._work.run(lambda: self._store.delete_topics(names, retain=retain), ended)
 
-    def _clean_unused(self) -> list[str]:
-        return self._store.clean_unused_topics(list(self._topics.table))
+    def _clean_unused(self, call: Call) -> Answer | None:
+        """Delete the queues whose topics are not in the table.
+
+        The topics are found and hidden in one turn of the loop, so no send creates one of them in between. A program
+        may put to one of them meanwhile: then it is in the table, and the store keeps it.
+        """
+        table = self._topics.table
+        unused = unused_topics({topic for topic, _ in self._store.queues()}, table)
+        if not unused:
+            return Answer()
+        self._delete_all(unused, lambda fault: call.later(_answer(fault)), retain=table)
+        return None
 
     def _run(self, call: Call, work: Callable[[], object]) -> None:
         self._work.run(work, lambda fault: call.later(_answer(fault)))

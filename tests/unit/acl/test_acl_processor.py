@@ -127,6 +127,63 @@ def test_accounts_of_the_folder_are_changed_there(tmp_path, home):
     play(tmp_path, home, main)
 
 
+TWICE = "accounts: [{accessKey: another, secretKey: 'secret-1', admin: true}]"
+
+
+@pytest.fixture
+def files(home):
+    """Three files that have the same account; the first one counts."""
+    (home / "conf/acl").mkdir()
+    found = [home / "conf/acl/a.yml", home / "conf/acl/b.yml", home / "conf/plain_acl.yml"]
+    for path in found[:2]:
+        path.write_text(TWICE.replace("secret-1", f"secret-{path.stem}"))
+    found[2].write_text(VECTORS["sample_acl"] + "\n  - {accessKey: another, secretKey: secret-3}\n")
+    return found
+
+
+def test_an_account_is_deleted_from_all_files(tmp_path, home, files):
+    """Otherwise the entry of the next file would count, perhaps with more permissions."""
+
+    async def main(stage, peer, vip):
+        mine = {"account": "another", "secret": "secret-a"}
+        assert (await peer.ask(signed(54, **mine)))[0].code == 0
+        assert (await peer.ask(signed(51, {"accessKey": "another"}, **OTHER)))[0].code == 0
+        assert "another" not in stage.broker.access.rules.accounts
+        assert ["another" in path.read_text() for path in files] == [False, False, False]
+        assert len(read_file(str(files[2])).accounts) == 3
+
+    play(tmp_path, home, main)
+
+
+@pytest.mark.parametrize("fails", [0, 1, 2])
+def test_an_account_that_is_not_deleted_from_all_files_is_valid_as_before(tmp_path, home, files, fails, monkeypatch):
+    def write(path, data):
+        if path == str(files[fails]):
+            raise StoreIOError(28, "No space left on device", path)
+        write_data(path, data)
+
+    monkeypatch.setattr("rocketc.acl.access.write_data", write)
+
+    async def main(stage, peer, vip):
+        answer = (await peer.ask(signed(51, {"accessKey": "another"}, **OTHER)))[0]
+        assert answer.code == 210 and str(files[fails]) in answer.remark
+        assert stage.broker.access.rules.accounts["another"].secret_key == "secret-a"
+        assert read_file(str(files[0])).accounts[0].secret_key == "secret-a"  # also after the files are read again
+
+    play(tmp_path, home, main)
+
+
+def test_a_change_looks_at_the_files_as_they_are_now(tmp_path, home):
+    path = home / "conf/plain_acl.yml"
+
+    async def main(stage, peer, vip):
+        path.write_text(VECTORS["sample_acl"] + "\n  - {accessKey: another, secretKey: secret-3}\n")  # not noticed yet
+        assert (await peer.ask(signed(51, {"accessKey": "another"}, **OTHER)))[0].code == 0
+        assert "another" not in path.read_text()
+
+    play(tmp_path, home, main)
+
+
 def test_versions_and_accounts_are_answered(tmp_path, home):
     async def main(stage, peer, vip):
         version, accounts = await peer.ask(signed(52, **OTHER), signed(54, **ADMIN))

@@ -189,6 +189,59 @@ def test_a_file_that_cannot_be_read_keeps_the_old_rules(home, files, caplog, mon
     assert polls(files, 4) == [] and "Permission denied" in caplog.text and len(caplog.records) == 1
 
 
+def refusing(real, refused):
+    """os.scandir or os.stat that may not look at a path; root may look at all, so permissions do not help."""
+
+    def look(path, *args, **named):
+        if os.fspath(path) == str(refused):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *args, **named)
+
+    return look
+
+
+@pytest.mark.parametrize(
+    ("call", "path"), [("scandir", "conf/acl"), ("scandir", "conf/acl/deep"), ("stat", "conf/acl/deep/a.yml")]
+)
+def test_a_folder_that_cannot_be_read_keeps_the_old_rules(home, files, caplog, monkeypatch, call, path):
+    """Its accounts must not end, and those of later files must not count instead of them."""
+    write(home / "conf/acl/deep/a.yml", "accounts: [{accessKey: account, secretKey: 'another-secret'}]")
+    assert len(polls(files)) == 1
+    monkeypatch.setattr(os, call, refusing(getattr(os, call), home / path))
+    assert polls(files, 4) == []
+    assert len(caplog.records) == 2 and caplog.records[0].getMessage().endswith("the first one counts")
+    assert f"stay: [Errno 13] Permission denied: '{home / path}'" in caplog.text
+    with pytest.raises(PermissionError, match=path):
+        RuleFiles(str(home)).load()  # a broker does not start with half of its rules
+    monkeypatch.undo()
+    write(home / "conf/plain_acl.yml", "accounts: [{accessKey: another, secretKey: '12345678'}]")
+    [rules] = polls(files, 4)
+    assert rules.accounts.keys() == {"account", "another"} and len(caplog.records) == 2
+
+
+def test_a_folder_that_is_a_file_is_an_error(home):
+    write(home / "conf/acl", "")
+    with pytest.raises(NotADirectoryError, match="conf/acl"):
+        RuleFiles(str(home)).load()
+
+
+def test_a_file_that_can_be_read_again_is_read(home, files, caplog, monkeypatch):
+    """Its times and size are the same after the error is gone."""
+    write(home / "conf/plain_acl.yml", ONE.replace("account,", "another,"))
+    for _ in range(2):  # the same error is logged again after it was gone
+        with monkeypatch.context() as patched:
+            patched.setattr("builtins.open", refusing(open, home / "conf/plain_acl.yml"))
+            assert polls(files, 4) == []
+        assert [list(rules.accounts) for rules in polls(files, 2)] == [["another"]]
+        write(home / "conf/plain_acl.yml", ONE.replace("account,", "another,") + "\n")
+    assert len(caplog.records) == 2
+
+
+def test_a_changed_owner_or_mode_is_noticed(home, files):
+    (home / "conf/plain_acl.yml").chmod(0o600)
+    assert len(polls(files)) == 1
+
+
 def test_a_file_that_changes_while_it_is_read_is_read_later(home, files, monkeypatch):
     path = home / "conf/plain_acl.yml"
     write(path, ONE + "\n")

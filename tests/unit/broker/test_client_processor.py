@@ -1,7 +1,10 @@
 """Heartbeats, unregistrations and checks of subscriptions; expected answers were seen on a 5.3.3 broker."""
 
+import asyncio
 import json
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,13 +12,14 @@ from rocketc.broker import client_processor
 from rocketc.broker.client_processor import ClientProcessor
 from rocketc.broker.consumers import ConsumerManager
 from rocketc.broker.groups import GroupManager
-from rocketc.broker.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, decode_heartbeat
+from rocketc.broker.heartbeat import decode_heartbeat
 from rocketc.broker.producers import ProducerManager
-from rocketc.errors import BadRequestError, StoreFullError
+from rocketc.errors import BadRequestError, RocketcError, StoreFullError
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command
 from rocketc.remoting.requests import REQUESTS
 from rocketc.remoting.server import Call
+from rocketc.remoting.subscribing import ConsumeFromWhere, ConsumeType, MessageModel
 from rocketc.tables.groups import SubscriptionGroupConfig, SubscriptionGroups
 from rocketc.tables.topics import TopicConfig
 
@@ -315,19 +319,67 @@ def test_checks_without_property_filter(broker, kind):
 
 
 def test_checks_with_property_filter(tmp_path):
-    def filter_error(kind, text):
-        return None if (kind, text) == ("SQL92", "a > 1") else "Encountered"
-
-    broker = Broker(tmp_path, is_property_filter_on=True, filter_error=filter_error)
+    broker = Broker(tmp_path, is_property_filter_on=lambda: True)
     assert broker.ask(46, check("SQL92")) == (Code.SUCCESS, {}, None)
-    assert broker.ask(46, check("SQL92", "a >")) == (Code.SUBSCRIPTION_PARSE_FAILED, {}, "Encountered")
-    broker = Broker(tmp_path, is_property_filter_on=True)
-    assert broker.ask(46, check("FOO"))[2] == "there is no filter of type FOO"
+    code, _, remark = broker.ask(46, check("SQL92", "a >"))
+    assert code == Code.SUBSCRIPTION_PARSE_FAILED and "column 4" in remark
+    assert broker.ask(46, check("FOO")) == (
+        Code.SUBSCRIPTION_PARSE_FAILED, {}, "there is no filter of type FOO"
+    )  # fmt: skip
+
+
+LONG = " OR ".join(f"a = '{n} is long'" for n in range(400))
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "answer"),
+    [
+        (f"{LONG} OR b = 1", None, (Code.SUCCESS, None)),
+        (f"{LONG} OR", None, (Code.SUBSCRIPTION_PARSE_FAILED, "SQL filter, column")),
+        (
+            f"{LONG} OR b = 2",
+            RocketcError("SQL filters need the package lark"),
+            (Code.SYSTEM_ERROR, "SQL filters need"),
+        ),
+        (f"{LONG} OR b = 3", RecursionError("too deep"), (Code.SYSTEM_ERROR, "RecursionError: too deep")),
+    ],
+)
+def test_long_expressions_are_checked_on_a_thread(tmp_path, monkeypatch, text, error, answer):
+    broker = Broker(tmp_path, is_property_filter_on=lambda: True, in_thread=True)
+    threads, original = [], client_processor.filter_error
+
+    def note(kind, text):
+        threads.append(threading.current_thread())
+        if error is not None:
+            raise error
+        return original(kind, text)
+
+    monkeypatch.setattr(client_processor, "filter_error", note)
+
+    async def main():
+        done = asyncio.get_running_loop().create_future()
+        command = Command(46, {}, json.dumps(check("SQL92", text)).encode())
+        connection = SimpleNamespace(peer="a peer")
+        assert broker.processor.process(Call(command, {}, connection, done.set_result)) is None
+        return await asyncio.wait_for(done, 20)
+
+    found = asyncio.run(main())
+    assert found.code == answer[0] and (found.remark or "").startswith(answer[1] or "")
+    assert threads and threading.main_thread() not in threads
+
+
+def test_a_check_without_lark(tmp_path, monkeypatch):
+    def missing(kind, text):
+        raise RocketcError("SQL filters need the package lark")
+
+    monkeypatch.setattr(client_processor, "filter_error", missing)
+    broker = Broker(tmp_path, is_property_filter_on=lambda: True)
+    assert broker.ask(46, check("SQL92")) == (Code.SYSTEM_ERROR, {}, "SQL filters need the package lark")
 
 
 @pytest.mark.parametrize(
     "body", [b"{", b"5", {"subscriptionData": 5}, check(5), check("SQL92" * 100), check("x", "y" * 70_000) | {"a": 1}]
 )
 def test_hostile_checks(tmp_path, body):
-    broker = Broker(tmp_path, is_property_filter_on=True)
+    broker = Broker(tmp_path, is_property_filter_on=lambda: True)
     assert broker.ask(46, body)[0] == Code.SYSTEM_ERROR

@@ -3,8 +3,9 @@
 import pytest
 
 from rocketc.broker.consumers import COMPENSATED_MS, ClientChannel, ConsumerManager
-from rocketc.broker.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+from rocketc.broker.heartbeat import ConsumerData
 from rocketc.broker.subscriptions import Subscription
+from rocketc.remoting.subscribing import ConsumeFromWhere, ConsumeType, MessageModel
 
 BROADCASTING = MessageModel.BROADCASTING
 

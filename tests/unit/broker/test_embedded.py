@@ -18,6 +18,7 @@ import pytest
 
 import rocketc
 from rocketc.broker.child import error_line, error_of
+from rocketc.ha.protocol import encode_report
 from rocketc.remoting._frames import FrameDecoder
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command
@@ -141,6 +142,19 @@ def test_it_serves_metrics(process):
 
 
 @BOTH
+def test_where_slaves_connect(process):
+    with rocketc.Broker(process=process) as broker:
+        broker.topics.create("orders")
+        assert send(broker, "orders", b"hello") == Code.SUCCESS
+        host, _, port = broker.ha_address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as slave:
+            slave.sendall(encode_report(0))
+            assert slave.recv(8, socket.MSG_WAITALL) == encode_report(0), "the log from its beginning on"
+    with pytest.raises(rocketc.ClosedError):
+        _ = broker.ha_address
+
+
+@BOTH
 @pytest.mark.parametrize("kind", ["DISABLE", "LOG"])
 def test_without_metrics(process, kind):
     with rocketc.Broker(process=process, metrics_exporter_type=kind) as broker:
@@ -200,7 +214,7 @@ def test_fields_reach_broker_and_store(process):
 @BOTH
 def test_outside_of_its_life_it_is_closed(process):
     broker = rocketc.Broker(process=process)
-    for name in ("name_server", "address", "path", "store"):
+    for name in ("name_server", "address", "ha_address", "path", "store"):
         with pytest.raises(rocketc.ClosedError, match="is not started"):
             getattr(broker, name)
     with pytest.raises(rocketc.ClosedError, match="is not started"):
@@ -501,3 +515,13 @@ def test_a_forked_child_cannot_use_it(process):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert send(broker, "orders", b"hello") == Code.SUCCESS
         assert "bills" not in broker.topics
+
+
+def test_a_topic_that_is_being_deleted_is_not_created():
+    with rocketc.Broker() as broker:
+        topics = broker._running()._controller.topics
+        topics.hide(["orders"])
+        with pytest.raises(ValueError, match="orders: the topic is being deleted; create it again when"):
+            broker.topics.create("orders")
+        topics.unhide(["orders"])
+        assert broker.topics.create("orders").topic_name == "orders"

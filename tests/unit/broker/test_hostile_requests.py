@@ -17,7 +17,7 @@ from rocketc.errors import ConnectionLostError
 from rocketc.remoting._frames import FrameDecoder
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Form
-from rocketc.remoting.requests import BOOL, INT, LONG, REQUESTS, TEXT
+from rocketc.remoting.requests import BOOL, CODES, INT, LONG, REQUESTS, TEXT
 
 NAMES = {  # fields whose usual values are names
     "topic": "orders", "consumerGroup": "audit", "producerGroup": "shop", "defaultTopic": "TBW102", "group": "audit",
@@ -132,6 +132,12 @@ def no_errors(caplog):
     assert [record.getMessage() for record in caplog.get_records("call") if record.levelno >= logging.ERROR] == []
 
 
+def is_unanswered(code, fields):
+    """Whether a request says that the state is unknown: RocketMQ's broker does not answer it either."""
+    return code == CODES["END_TRANSACTION"] and fields.get("commitOrRollback", "missing").strip("+-0") == ""
+
+
+@pytest.mark.some(60)
 @pytest.mark.parametrize("vip", [False, True], ids=["port", "vip"])
 @pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize("code", REQUESTS)
@@ -150,8 +156,9 @@ def test_each_field_of_each_request(memory_path, no_errors, code, form, vip):
             if n % 50 == 0:
                 await asyncio.sleep(0.2)
         await asyncio.sleep(10)
+        asked = list(variants(REQUESTS[code]))
         for n, client in sent.items():
-            assert client.lost or n in client.answers, list(variants(REQUESTS[code]))[n]
+            assert client.lost or n in client.answers or is_unanswered(code, asked[n][0]), asked[n]
         count("inputs", len(sent))
         for client in sent.values():
             client.transport.abort()

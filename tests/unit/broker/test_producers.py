@@ -112,7 +112,7 @@ def test_available_channels_take_turns_and_writable_ones_come_first(producers):
 
 
 def test_producer_manager_test_registration_can_be_off():
-    producers = ProducerManager(registers=False)
+    producers = ProducerManager(registers=lambda: False)
     assert not producers.register(Connection(), "shop", client())
     assert producers.groups() == []
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +12,7 @@ from simulation import virtual
 from simulation.brokers import HOST, scene
 
 import rocketc
+from rocketc.broker._delivered import Delivered
 from rocketc.broker._pull_path import CheckedPull, template
 from rocketc.broker.subscriptions import Subscription
 from rocketc.format._encoding import java_hash
@@ -215,6 +218,21 @@ def test_an_answer_with_more_messages_is_not_copied(play, size):
     play(main)
 
 
+@pytest.mark.parametrize(("size", "pieces"), [(2000, 1), (5000, 2)])
+def test_many_small_pieces_of_the_log_are_copied(play, size, pieces):
+    async def main(stage, peer):
+        bodies = [bytes([number]) * size for number in range(20)]
+        for body in bodies:
+            for queue in (1, 2):  # the messages of a queue are not adjacent
+                stage.store.put("orders", body, queue_id=queue, store_host=HOST, born_host=HOST)
+        await stage.settle()
+        warm(stage, peer, queueId=1)
+        assert [min(len(one), 2) for one in peer.written] == [pieces] * 2
+        assert [messages_of(answer.body) for answer in peer.answers()] == [bodies] * 2
+
+    play(main)
+
+
 def test_pulls_follow_the_sends_before_them(play):
     """Answers of one read event leave in the order of the requests, whichever way takes them."""
 
@@ -256,6 +274,34 @@ def test_each_change_counts_at_once(play, change, code):
         peer.pull(sysFlag=0, subVersion=1)
         [answer] = peer.answers()
         assert answer.code == code
+
+    play(main)
+
+
+@pytest.mark.parametrize(
+    ("reset", "is_fast"),
+    [
+        (("audit", "orders", 0), False),
+        (("audit", "orders", 1), True),
+        (("audit", "other", 0), True),
+        (("asleep", "orders", 0), True),  # it never pulls
+    ],
+)
+def test_a_waiting_reset_slows_only_its_own_pulls(play, reset, is_fast):
+    async def main(stage, peer):
+        warm(stage, peer)
+        asked, pulls = [], stage.broker.pulls
+        pulls.process = lambda call: asked.append(call)
+        stage.broker.offsets.reset(*reset, 3)
+        peer.answers()
+        peer.pull()
+        assert len(asked) == (0 if is_fast else 1) and len(peer.answers()) == is_fast
+        checked = pulls._check(11, {**PULL, "queueId": 0, "sysFlag": 4, "subVersion": 0}, None)
+        assert (pulls.path.read(checked, 0, 0, 32, 7) is not None) is is_fast  # as for a pull that was held
+        assert pulls.path.read(checked, 1, 0, 32, 7) is None  # an empty queue
+        stage.broker.offsets.take_reset(*reset)
+        peer.pull()
+        assert [answer.code for answer in peer.answers()] == [Code.SUCCESS]
 
     play(main)
 
@@ -445,3 +491,65 @@ def test_path_and_processor_do_the_same(tmp_path_factory, steps, lite):
     virtual.run(whole(True))
     virtual.run(whole(False))
     assert results[0] == results[1]
+
+
+# what it counts
+
+
+def test_what_a_group_was_given():
+    delivered = Delivered()
+    assert delivered.queues() == [] and delivered.total() == [0, 0, 0]
+    for queue_id in (3, 0, 3):
+        delivered.add(queue_id, 5, 500, 0.5)
+    delivered.add(70_000, 1, 10, 0.0)
+    assert delivered.queues() == [(0, 5, 500, 1, 0.5), (3, 10, 1000, 2, 1.0), (70_000, 1, 10, 1, 0.0)]
+    assert delivered.total() == [16, 1510, 4]
+    with pytest.raises(ValueError, match="queue -1: the id of a queue is not negative"):
+        delivered.add(-1, 1, 1, 0.0)
+
+
+def test_a_group_that_reads_one_queue_of_many_takes_little_memory():
+    """Each peer may make groups, and each broker has a topic with 1024 queues."""
+
+    def size():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before, all_delivered = size(), []
+    for _ in range(2000):
+        all_delivered.append(Delivered())
+        all_delivered[-1].add(1023, 1, 100, 0.0)
+    assert size() - before < 2000 * 4096 and all_delivered[0].queues() == [(1023, 1, 100, 1, 0.0)]
+
+
+def test_pulls_are_counted_by_queue_with_their_time(play):
+    """Both ways count: also the time for which a pull waits behind others, but not the one for which it is held."""
+
+    async def main(stage, peer):
+        warm(stage, peer)
+        peer.pull(sysFlag=6, queueId=1)
+        await asyncio.sleep(7)
+        stage.store.put("orders", b"x", queue_id=1, store_host=HOST, born_host=HOST)
+        await stage.settle()
+        pulls = stage.broker.pulls
+        assert [(*row[:4], *row[5:]) for row in pulls.delivered_by_queue] == [
+            ("orders", "audit", 0, 64, 2, 0.0),
+            ("orders", "audit", 1, 1, 1, 0.0),
+        ]
+        [of_queue] = [row for row in pulls.delivered_by_queue if row[2] == 0]
+        assert pulls.delivered["orders", "audit"][:1] == [65] and of_queue[4] > 64
+        loop, original = asyncio.get_running_loop(), pulls._check
+
+        def slow(*how):
+            loop.now += 0.25
+            return original(*how)
+
+        pulls._check = slow
+        stage.broker.pulls.path.forget()
+        peer.pull()  # the compiled way
+        assert pulls.delivered_by_queue[0][5:] == (3, 0.25)
+        pulls.path.enabled = False
+        peer.pull()
+        assert pulls.delivered_by_queue[0][5:] == (4, 0.5)
+        assert [answer.code for answer in peer.answers()] == [Code.SUCCESS] * 5
+
+    play(main)

@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rocketc.broker.consumers import IDLE_MS, ClientChannel, ConsumerManager
-from rocketc.broker.heartbeat import ConsumerData, MessageModel
+from rocketc.broker.heartbeat import ConsumerData
 from rocketc.broker.locks import LOCK_MS, MessageQueue, RebalanceLockManager
 from rocketc.broker.offsets import ConsumerOffsetManager
 from rocketc.broker.producers import ProducerManager
 from rocketc.broker.subscriptions import Subscription
+from rocketc.remoting.subscribing import MessageModel
 from rocketc.tables.offsets import ConsumerOffsets
 
 STEPS = settings(max_examples=40, stateful_step_count=30, deadline=None)

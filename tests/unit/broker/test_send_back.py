@@ -2,10 +2,12 @@
 
 import asyncio
 import itertools
+import types
 
 import pytest
 from simulation import virtual
 from simulation.brokers import EPOCH, scene
+from simulation.tools import heartbeat
 
 import rocketc
 from rocketc.broker import send_back
@@ -331,7 +333,7 @@ def test_the_answer_waits_for_the_topic_of_dead_letters(play, flush):
     async def main(stage, client):
         offset = await sent(client)
         saved = []
-        stage.broker.topics.save = saved.append
+        stage.broker.topics.when_written = saved.append
         stage.broker.topics.is_written = lambda name: name != "%DLQ%audit"
         asking = asyncio.ensure_future(back(client, offset, -1))
         while not saved:
@@ -418,9 +420,11 @@ def test_an_orderly_group_sends_only_dead_letters(play):
 def test_a_retry_of_a_transaction_is_a_plain_send(play):
     async def main(stage, client):
         text = "UNIQ_KEY\1K1\2TRAN_MSG\1true\2DELAY\0013\2"
-        assert (await client.send(topic="%RETRY%audit", properties=text)).code == Code.NO_PERMISSION
+        assert (await client.send(topic="%RETRY%audit", properties=text)).code == 0
+        assert len(await stored(stage, "RMQ_SYS_TRANS_HALF_TOPIC")) == 1
         assert (await client.send(topic="%RETRY%audit", properties=text, reconsumeTimes=1)).code == 0
         assert (await client.send(topic="%RETRY%audit", properties=text, reconsumeTimes=17)).code == 0
+        assert len(await stored(stage, "RMQ_SYS_TRANS_HALF_TOPIC")) == 1
         [dead] = await stored(stage, "%DLQ%audit")
         assert "TRAN_MSG" not in dead.properties
 
@@ -431,7 +435,7 @@ def test_the_answer_to_a_dead_letter_waits_for_its_topic(play):
     async def main(stage, client):
         assert (await client.send(topic="%RETRY%audit")).code == 0
         saved = []
-        stage.broker.topics.save = saved.append
+        stage.broker.topics.when_written = saved.append
         asking = asyncio.ensure_future(client.send(topic="%RETRY%audit", reconsumeTimes=99))
         while not saved:
             await asyncio.sleep(0.001)
@@ -446,5 +450,78 @@ def test_the_vip_port_takes_messages_back(play):
     async def main(stage, client):
         offset = await sent(client)
         assert (await back(stage.client(vip=True), offset)).code == 0
+
+    play(main)
+
+
+# topics that are being deleted
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_nothing_is_sent_back_while_its_topic_is_deleted(play, was_there):
+    """The topic came back in the middle of its deletion, and the message was deleted with it."""
+
+    async def main(stage, client):
+        offset, topics = await sent(client), stage.broker.topics
+        if was_there:
+            topics.create_if_missing("%RETRY%audit", 1)
+            topics.create_if_missing("%DLQ%audit", 1)
+        before = set(topics.table)
+        for topic, values in (("%RETRY%audit", {}), ("%DLQ%audit", {"level": -1})):
+            topics.hide([topic])
+            answer = await back(client, offset, **values)
+            assert (answer.code, answer.remark) == (Code.SYSTEM_ERROR, f"topic[{topic}] not exist")
+            topics.unhide([topic])
+            assert set(topics.table) - before <= {"%RETRY%audit"} - ({topic} if topic == "%RETRY%audit" else set())
+            assert (await back(client, offset, **values)).code == 0
+
+    play(main)
+
+
+def test_no_dead_letter_is_sent_while_its_topic_is_deleted(play):
+    async def main(stage, client):
+        topics = stage.broker.topics
+        assert (await client.send(topic="%RETRY%audit")).code == 0
+        topics.hide(["%DLQ%audit"])
+        answer = await client.send(topic="%RETRY%audit", reconsumeTimes=99)
+        assert (answer.code, answer.remark) == (Code.SYSTEM_ERROR, "topic[%DLQ%audit] not exist")
+        assert "%DLQ%audit" not in topics.table
+        topics.unhide(["%DLQ%audit"])
+        topics.hide(["%RETRY%audit"])
+        assert (await client.send(topic="%RETRY%audit")).code == Code.TOPIC_NOT_EXIST
+
+    play(main)
+
+
+def test_a_heartbeat_creates_no_retry_topic_that_is_being_deleted(play):
+    async def main(stage, client):
+        topics = stage.broker.topics
+        topics.hide(["%RETRY%billing"])
+        assert (await client.call(34, heartbeat(group="billing"))).code == 0
+        assert "%RETRY%billing" not in topics.table
+        topics.unhide(["%RETRY%billing"])
+        assert (await client.call(34, heartbeat(group="billing"))).code == 0
+        assert "%RETRY%billing" in topics.table
+
+    play(main)
+
+
+def test_the_retry_topic_is_deleted_during_a_cold_read(play, monkeypatch):
+    async def main(stage, client):
+        offset, topics, reads = await sent(client), stage.broker.topics, []
+        store = types.SimpleNamespace(background=True, max_phy_offset=1 << 40, message=stage.store.message)
+        processor = stage.broker.server._processors[BACK]
+        processor._store = store
+        monkeypatch.setattr(processor._loop, "run_in_executor", lambda pool, *work: reads.append(work))
+        asking = asyncio.ensure_future(back(client, offset))
+        while not reads:
+            await asyncio.sleep(0.01)
+        topics.hide(["%RETRY%audit"])
+        topics.table.delete("%RETRY%audit")
+        read, *what = reads.pop()
+        read(*what)
+        answer = await asking
+        assert (answer.code, answer.remark) == (Code.SYSTEM_ERROR, "topic[%RETRY%audit] not exist")
+        assert "%RETRY%audit" not in topics.table
 
     play(main)

@@ -5,7 +5,7 @@ from typing import get_type_hints
 
 import pytest
 
-from rocketc.broker.config import BrokerConfig
+from rocketc.broker.config import BrokerConfig, read_broker_conf
 from rocketc.broker.settings import _ELSEWHERE, TEMPORARY, BrokerFields, split_fields, temporary_config
 from rocketc.config import StoreConfig
 
@@ -43,6 +43,10 @@ def test_a_given_field_is_kept_in_a_temporary_store(name):
         ({"listen_port": 65536}, "listenPort is 65536; allowed are 0 to 65535"),
         ({"metrics_prom_exporter_port": -1}, "metricsPromExporterPort is -1; allowed are 0 to 65535"),
         ({"listen_port": 2}, "listenPort is 2; the VIP port is two less, so 3 is the smallest one"),
+        ({"listen_port": 65535}, "listenPort is 65535; the port for slaves is the next one: set haListenPort"),
+        ({"ha_listen_port": 65536}, "haListenPort is 65536; allowed are 0 to 65535"),
+        ({"ha_transfer_batch_size": 0}, "haTransferBatchSize is 0; allowed are 1 to 2147483647"),
+        ({"in_sync_replicas": -1}, "inSyncReplicas is -1; allowed are 0 to 2147483647"),
         ({"register_name_server_period": 0}, "registerNameServerPeriod is 0; allowed are 1 to 2147483647"),
         ({"broker_permission": "6"}, "brokerPermission is '6'; allowed are 0 to 2147483647"),
         ({"trace_on": 1}, "traceOn is 1; allowed are True and False"),
@@ -54,3 +58,20 @@ def test_wrong_values_name_the_setting(fields, wrong):
     with pytest.raises(ValueError, match=f"^{wrong}$"):
         BrokerConfig(**fields)
     BrokerConfig(broker_ip1=None, start_accept_send_request_time_stamp=-1, broker_id=1 << 40)
+    assert BrokerConfig(listen_port=65535, ha_listen_port=3).ha_port == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "gap"),
+    [
+        ("haSlaveFallbehindMax=1000", 1000),
+        ("haSlaveFallbehindMax=1000\nhaMaxGapNotInSync=2000", 2000),
+        ("haMaxGapNotInSync=2000\nhaSlaveFallbehindMax=1000", 2000),
+    ],
+)
+def test_the_key_of_an_older_release(tmp_path, text, gap):
+    (tmp_path / "broker.conf").write_text(text)
+    assert read_broker_conf(tmp_path / "broker.conf")[::2] == ({"ha_max_gap_not_in_sync": gap}, [])
+    (tmp_path / "broker.conf").write_text("haSlaveFallbehindMax=far")
+    with pytest.raises(ValueError, match=r"broker\.conf: haSlaveFallbehindMax is 'far', which is not a whole number"):
+        read_broker_conf(tmp_path / "broker.conf")

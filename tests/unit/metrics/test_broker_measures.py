@@ -57,6 +57,28 @@ def beat(client_id, producers=(), consumers=()):
     ).encode()
 
 
+def test_transactions(play):
+    async def main(stage, client, read):
+        properties = "UNIQ_KEY\1K\2TRAN_MSG\1true\2PGROUP\1shop\2"
+        for age, kind in ((1, 8), (7, 8), (90_000, 8), (0, 12), (0, None), (0, None)):
+            born = stage.now() - 1000 * age
+            sent = (await client.send(properties=properties, bornTimestamp=born)).fields
+            if kind is not None:
+                place = {"tranStateTableOffset": int(sent["queueOffset"]), "producerGroup": "shop"}
+                place["commitLogOffset"] = int(sent["msgId"][-16:], 16)
+                assert (await client.call(37, **place, commitOrRollback=kind)).code == 0
+        found = await read()
+        assert found['rocketmq_half_messages{topic="orders"}'] == 2
+        assert found['rocketmq_commit_messages_total{topic="orders"}'] == 3
+        assert found['rocketmq_rollback_messages_total{topic="orders"}'] == 1
+        name = "rocketmq_finish_message_latency"
+        below = [found[f'{name}_bucket{{topic="orders",le="{bound}"}}'] for bound in (5, 60, 86400, "+Inf")]
+        assert below == [1, 2, 2, 3] and found[name + '_count{topic="orders"}'] == 3
+        assert found[name + '_sum{topic="orders"}'] == pytest.approx(90_008, abs=1)
+
+    play(main)
+
+
 def test_messages_in_and_out(play):
     async def main(stage, client, read):
         for _ in range(25):
@@ -235,5 +257,24 @@ def test_the_page_names_every_metric_of_a_broker(play):
         found = {one.name: (one.kind, one.unit, set(one.labels)) for one in BrokerMetrics(stage.broker)._of_broker()}
         del found["rocketmq_messages_out_total"], found["rocketmq_throughput_out_total"]  # in the other table
         assert table == found
+
+    play(main)
+
+
+def test_timed_messages(play):
+    async def main(stage, client, read):
+        before = await read()
+        assert before["rocketmq_timer_dequeue_lag"] == 0 and 'rocketmq_timing_messages{topic="orders"}' not in before
+        for seconds in (3, 4, 900):
+            await client.send(properties=f"UNIQ_KEY\1K{seconds}\2TIMER_DELAY_SEC\x01{seconds}\2")
+        found = await read()
+        assert found["rocketmq_timer_enqueue_lag"] == 3
+        await asyncio.sleep(8)
+        found = await read()
+        assert {name: n for name, n in found.items() if name.startswith(("rocketmq_timer", "rocketmq_timing"))} == {
+            "rocketmq_timer_enqueue_lag": 0, "rocketmq_timer_dequeue_lag": 1, "rocketmq_timer_dequeue_latency": 0,
+            "rocketmq_timer_enqueue_total": 3, "rocketmq_timer_dequeue_total": 2,
+            'rocketmq_timing_messages{topic="orders"}': 1,
+        }  # fmt: skip
 
     play(main)

@@ -28,7 +28,7 @@ class Net:
     async def register(
         self, name="a", address="a:0", id=0, topics=("orders", "bills"), *, client=None, version=1, **more
     ):
-        client = self.connect()
+        client = client or self.connect()
         topics = topics if isinstance(topics, dict) else {topic: {} for topic in topics}
         wrapper = {"topicConfigTable": topics, "dataVersion": {"counter": version, "stateVersion": 0, "timestamp": 5}}
         body = more.pop("body", json.dumps({"topicConfigSerializeWrapper": wrapper}).encode())

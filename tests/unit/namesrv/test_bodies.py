@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rocketc.errors import BadRequestError
 from rocketc.namesrv import bodies
 from rocketc.namesrv.bodies import crc_of, decode_data_version, decode_queue_datas, decode_register_body
-from rocketc.namesrv.routes import DataVersion, QueueData
+from rocketc.namesrv.routes import DataVersion
+from rocketc.remoting.route_data import QueueData
 
 # RegisterBrokerBody.encode(true) of both releases: two topics, two filter servers.
 V4_9_7 = base64.b85decode(
@@ -100,6 +101,80 @@ def test_wrong_parts(parts, error):
     with pytest.raises(BadRequestError, match=error) as caught:
         decode(compress(*parts), compressed=True)
     assert len(str(caught.value)) < 200
+
+
+def test_the_number_of_topics_is_limited():
+    """A compressed body is refused by its number, before a topic is decoded."""
+    body = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": {f"t{n}": {} for n in range(100_001)}}})
+    with pytest.raises(BadRequestError, match="a registration of 100001 topics; allowed are 100000"):
+        decode(body.encode())
+    with pytest.raises(BadRequestError, match="a registration of 100001 topics; allowed are 100000"):
+        decode(compress(WHOLE[0], 100_001, bytes(4 * 100_001)), compressed=True)
+
+
+@pytest.mark.parametrize("name", ["t" * 256, "订" * 85 + "t", "\ud800" * 86, "😀" * 64])
+def test_long_names_are_refused(name):
+    says = "the name of a topic has 25[68] bytes of UTF-8; a name server keeps at most 255"
+    for table in ({name: {}}, {"orders": {"topicName": name}}):
+        body = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": table}})
+        with pytest.raises(BadRequestError, match=says):
+            decode(body.encode())
+    if "\ud800" not in name:
+        with pytest.raises(BadRequestError, match=says):
+            decode(compress(WHOLE[0], 1, f"{name} 4 5 6 SINGLE_TAG".encode(), *WHOLE[3:]), compressed=True)
+    with pytest.raises(BadRequestError, match="an address of filterServerList has"):
+        decode(json.dumps({"filterServerList": [name]}).encode())
+
+
+def test_a_large_body_is_not_searched_for_its_error(monkeypatch):
+    """The search took two seconds for each MiB."""
+    for size, error in ((10, "column"), (16_000, "wrong somewhere; only a text of 16384 characters is searched")):
+        with pytest.raises(BadRequestError, match=f"RegisterBrokerBody is not JSON: .*{error}"):
+            decode(b"[" + b"1," * size + b"x")
+
+
+NUMBERS = b"{" + b",".join([b"1:1"] * 40_000) + b"}"  # 32 MiB of them, 31 KB when compressed, took 14 s
+
+
+@pytest.mark.parametrize(
+    ("work", "error"),
+    [
+        (lambda: decode(compress(NUMBERS, *WHOLE[1:]), compressed=True), "dataVersion has 160001 bytes"),
+        (lambda: decode(compress(*WHOLE[:3], NUMBERS, 0), compressed=True), "filterServerList has 160001 bytes"),
+        (lambda: decode(compress(*WHOLE[:4], 100_001, *[b""] * 100_001), compressed=True), "a registration of 100001"),
+        (lambda: decode_data_version(NUMBERS), "DataVersion has 160001 bytes; allowed are 131072"),
+        (lambda: decode_queue_datas(7 * NUMBERS), "TopicRouteData has 1120007 bytes; allowed are 1048576"),
+    ],
+)
+def test_parts_that_take_long_are_not_parsed(work, error, monkeypatch):
+    monkeypatch.setattr(bodies, "parse", lambda text, **how: {} if len(text) < 100 else pytest.fail("parsed"))
+    monkeypatch.setattr(bodies, "_filter_servers", lambda data: ())
+    with pytest.raises(BadRequestError, match=error):
+        work()
+
+
+def test_a_body_of_many_objects_or_integers_is_refused(monkeypatch):
+    """16 MB of them took 3 to 6 s."""
+    with pytest.raises(BadRequestError, match="only a text of 16384 characters"):
+        decode(b'{"x":{' + b",".join([b"1:1"] * 65_537) + b"}}")
+    assert decode(b'{"x":{' + b",".join([b"1:1"] * 65_536) + b"}}").topics == {}
+    monkeypatch.setattr(bodies, "JSON_OBJECTS_MOST", 5)
+    assert decode(b'{"x":[[],[],{}]}').topics == {}
+    with pytest.raises(BadRequestError, match="RegisterBrokerBody has more than 5 objects and lists"):
+        decode(b'{"x":[[],[],{},{}]}')
+
+
+def test_names_that_are_just_short_enough():
+    for name in ("t" * 255, "订" * 85):
+        body = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": {name: {}}}, "filterServerList": [name]})
+        found = decode(body.encode())
+        assert list(found.topics) == [name] and found.filter_servers == (name,)
+
+
+def test_the_number_of_filter_servers_is_limited():
+    assert len(decode(json.dumps({"filterServerList": ["f:1"] * 64}).encode()).filter_servers) == 64
+    with pytest.raises(BadRequestError, match="filterServerList has 65 addresses; allowed are 64"):
+        decode(json.dumps({"filterServerList": ["f:1"] * 65}).encode())
 
 
 def test_a_body_that_is_not_compressed():

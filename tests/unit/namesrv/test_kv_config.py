@@ -108,6 +108,45 @@ def test_a_change_that_is_not_written_changes_nothing(path, monkeypatch):
 
 def test_a_table_that_is_too_large(path):
     settings = KvConfig(path)
-    with pytest.raises(ValueError, match="bytes; a table is an object of at most"):
-        settings.put("n", "k", "x" * (65 << 20))
+    with pytest.raises(ValueError, match="would have more than 4194304 bytes"):
+        settings.put("n", "k", "x" * (4 << 20))
     assert settings.namespace("n") is None and not path.exists()
+
+
+def test_the_bytes_of_all_settings_are_limited(monkeypatch):
+    """Also those of namespaces without settings, which stay."""
+    monkeypatch.setattr(kv_config, "KV_BYTES_MOST", 20)
+    settings = KvConfig("")
+    settings.put("ns1", "key", "订" * 4)  # 18 bytes
+    settings.put("ns1", "key", "订" * 3 + "12345")
+    for wrong in (("ns1", "key", "订" * 4 + "123"), ("ns1", "k", ""), ("n", "", "")):
+        with pytest.raises(ValueError, match="more than 20 bytes; delete some"):
+            settings.put(*wrong)
+    settings.delete("ns1", "key")
+    for namespace in ("four", "five5", "sixsix"):
+        settings.put(namespace, "", "")
+        settings.delete(namespace, "")
+    with pytest.raises(ValueError, match="more than 20 bytes"):
+        settings.put("seven77", "", "")
+
+
+def test_the_number_of_settings_is_limited(monkeypatch):
+    monkeypatch.setattr(kv_config, "VALUES_MOST", 4)
+    settings = KvConfig("")
+    for key in "abc":
+        settings.put("ns", key, "")  # three, and the namespace
+    for wrong in (("ns", "d"), ("other", "a")):
+        with pytest.raises(ValueError, match="more than 4 key-value settings and namespaces"):
+            settings.put(*wrong, "")
+    settings.put("ns", "a", "new")
+    settings.delete("ns", "a")
+    settings.put("ns", "d", "")
+
+
+def test_a_file_with_more_than_the_limits_can_become_smaller(path, monkeypatch):
+    KvConfig(path).put("ns", "key", "x" * 100)
+    monkeypatch.setattr(kv_config, "KV_BYTES_MOST", 50)
+    settings = KvConfig(path)
+    settings.put("ns", "key", "x" * 99)
+    with pytest.raises(ValueError, match="more than 50 bytes"):
+        settings.put("ns", "key", "x" * 100)

@@ -206,9 +206,9 @@ def test_a_slow_disk_delays_no_other_request(name, tmp_path, monkeypatch):
 def test_the_end_waits_for_what_is_written(tmp_path, monkeypatch):
     path, written, may_write = tmp_path / "kv.json", KvConfig._change, threading.Event()
 
-    def slow(self, table):
+    def slow(self, *values):
         assert may_write.wait(10)
-        written(self, table)
+        written(self, *values)
 
     monkeypatch.setattr(KvConfig, "_change", slow)
 

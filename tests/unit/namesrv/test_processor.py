@@ -53,6 +53,81 @@ def test_the_codes():
     assert all(CODES[request.name] == request.code for request in OURS)
 
 
+@pytest.mark.parametrize("field", ["brokerName", "clusterName", "brokerAddr", "haServerAddr"])
+def test_long_names_of_a_broker_are_refused(scene, field):
+    async def main(net):
+        client = net.connect()
+        answer = await client.ask("REGISTER_BROKER", **{**BROKER, field: "x" * 256})
+        assert answer.code == 1
+        assert answer.remark == f"{field} has 256 bytes of UTF-8; a name server keeps at most 255"
+        assert net.server.routes.clusters() == {}
+        assert (await client.ask("REGISTER_BROKER", **{**BROKER, field: "x" * 255})).code == 0
+
+    scene(main)
+
+
+@pytest.mark.parametrize(("field", "most"), [("namespace", 255), ("key", 255), ("value", 65_536)])
+def test_long_settings_are_refused(scene, field, most):
+    async def main(net):
+        client, item = net.connect(), {"namespace": "NS", "key": "k", "value": "v"}
+        answer = await client.ask("PUT_KV_CONFIG", **{**item, field: "x" * (most + 1)})
+        assert answer.code == 1
+        assert answer.remark == f"{field} has {most + 1} bytes of UTF-8; a name server keeps at most {most}"
+        assert net.server.kv.namespace("NS") is None
+        assert (await client.ask("PUT_KV_CONFIG", **{**item, field: "x" * most})).code == 0
+
+    scene(main)
+
+
+def test_too_many_settings_are_refused_without_a_log(scene, monkeypatch, caplog):
+    monkeypatch.setattr("rocketc.namesrv.kv_config.VALUES_MOST", 1)
+
+    async def main(net):
+        answer = await net.connect().ask("PUT_KV_CONFIG", namespace="NS", key="k", value="v")
+        assert answer.code == 1
+        assert answer.remark == "not written: there would be more than 1 key-value settings and namespaces"
+
+    scene(main)
+    assert not caplog.records
+
+
+def test_a_long_topic_is_refused(scene):
+    async def main(net):
+        client = await net.register()
+        body = json.dumps({"queueDatas": [{"brokerName": "a"}]}).encode()
+        answer = await client.ask("REGISTER_TOPIC_IN_NAMESRV", body, topic="t" * 256)
+        assert answer.code == 1 and answer.remark.startswith("topic has 256 bytes of UTF-8")
+        assert (await client.ask("REGISTER_TOPIC_IN_NAMESRV", body, topic="t" * 255)).code == 0
+        net.server.routes._most_queue_datas = 3
+        answer = await client.ask("REGISTER_TOPIC_IN_NAMESRV", body, topic="other")
+        assert (answer.code, answer.remark) == (1, "there would be more than 3 pairs of topic and broker")
+
+    scene(main)
+
+
+def test_remarks_do_not_repeat_a_long_name(scene):
+    async def main(net):
+        client = net.connect()
+        for name, values in (
+            ("GET_ROUTEINFO_BY_TOPIC", {"topic": "t" * 10_000}),
+            ("GET_KV_CONFIG", {"namespace": "n" * 10_000, "key": "k" * 10_000}),
+            ("GET_KVLIST_BY_NAMESPACE", {"namespace": "n" * 10_000}),
+        ):
+            assert 255 < len((await client.ask(name, **values)).remark) < 700
+
+    scene(main)
+
+
+def test_a_large_body_of_settings_is_refused(scene):
+    async def main(net):
+        client = net.connect()
+        answer = await client.ask("UPDATE_NAMESRV_CONFIG", b"productEnvName=" + b"x" * 65_536)
+        assert (answer.code, answer.remark) == (1, "the settings have more than 65536 bytes")
+        assert net.server.config.unused["productEnvName"] == "center"
+
+    scene(main)
+
+
 def test_an_unknown_code(scene):
     async def main(net):
         answer = await net.connect().send(99999, {})

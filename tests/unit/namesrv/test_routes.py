@@ -3,7 +3,8 @@
 import pytest
 
 from rocketc.namesrv.config import NamesrvConfig
-from rocketc.namesrv.routes import SILENT_MS, BrokerData, DataVersion, QueueData, Registered, Registration, RouteTable
+from rocketc.namesrv.routes import SILENT_MS, DataVersion, Registered, Registration, RouteTable
+from rocketc.remoting.route_data import BrokerData, QueueData
 
 CLUSTER = "DefaultCluster"
 
@@ -402,13 +403,44 @@ def test_the_limit_of_brokers(config):
     assert register(table).error is None
 
 
+def test_the_limit_of_brokers_of_a_connection(config):
+    table = RouteTable(config, lambda: 0, most_brokers_of_peer=2)
+    for name in "ab":
+        assert register(table, name, f"{name}:0", connection="one").error is None
+    assert register(table, "c", "c:0", connection="one").error == "this connection has registered 2 brokers already"
+    assert register(table, "a", "a:0", connection="one").error is None  # again
+    assert register(table, "c", "c:0", connection="two").error is None
+    assert register(table, "c", "c:0", connection="one").error is not None  # that of another connection
+    assert table.unregister("a", CLUSTER, "a:0")
+    assert register(table, "c", "c:0", connection="one").error is None
+    assert table.lost("two") == [] and table.lost("one") == ["b:0", "c:0"] and table.clusters() == {}
+
+
+def test_the_limit_of_topics_of_a_connection(config):
+    table = RouteTable(config, lambda: 0, most_queue_datas_of_peer=4)
+    assert register(table, "a", "a:0", connection="one", topics=("t1", "t2", "t3")).error is None
+    refused = register(table, "b", "b:0", connection="one", topics=("t1", "t2"))
+    assert refused.error == "this connection would have registered more than 4 pairs of topic and broker"
+    assert table.members("b") == {} and len(table.route("t1").queues) == 1
+    assert register(table, "b", "b:0", connection="two", topics=("t1", "t2")).error is None
+    # Each topic that a broker registers once stays, whatever it registers later.
+    assert register(table, "a", "a:0", connection="one", topics=("t4", "t5"), version=(0, 0, 2)).error is not None
+    assert table.register_topic("t4", [QueueData("a")]) is None
+    assert table.register_topic("t5", [QueueData("a"), QueueData("b")]) == "a broker would have more than 4 topics"
+    assert table.route("t5") is None and table.register_topic("t4", [QueueData("a", 1)]) is None
+    table.delete_topic("t1")
+    assert table.register_topic("t5", [QueueData("a"), QueueData("b")]) is None
+    table.lost("one")
+    assert register(table, "a", "a:0", connection="one", topics=("t1", "t2", "t3", "t4")).error is None
+
+
 def test_the_limit_of_topics(config):
     table = RouteTable(config, lambda: 0, most_queue_datas=3)
     register(table)
     assert "more than 3 pairs" in register(table, "b", "b:0").error
     assert register(table, topics=("orders", "bills", "third"), version=(0, 0, 2)).error is None
-    table.register_topic("fourth", [QueueData("a")])
-    table.register_topic("third", [QueueData("a", 1)])
+    assert "more than 3 pairs" in table.register_topic("fourth", [QueueData("a")])
+    assert table.register_topic("third", [QueueData("a", 1)]) is None
     assert table.route("fourth") is None and table.route("third").queues == [QueueData("a", 1)]
     table.delete_topic("third")
     table.register_topic("fourth", [QueueData("a")])

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rocketc.namesrv.config import NamesrvConfig
-from rocketc.namesrv.routes import DataVersion, QueueData, Registered, Registration, RouteTable
+from rocketc.namesrv.routes import DataVersion, Registered, Registration, RouteTable
+from rocketc.remoting.route_data import QueueData
 
 NAMES = st.sampled_from(["a", "b"])
 CLUSTERS = st.sampled_from(["C", "D"])

@@ -19,7 +19,7 @@ class Consumer:
         self.client, self.answers, self.asked = client, answers, []
         client.channel._on_request = self.on_request
 
-    def on_request(self, command):
+    def on_request(self, command, reply):
         if command.code != 40:
             self.asked.append(command)
         answer = self.answers.get(command.code)

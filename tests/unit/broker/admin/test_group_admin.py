@@ -157,3 +157,30 @@ def test_a_group_that_is_forbidden_to_read_a_topic(memory_path):
         assert (await client.call(353, group="audit", topic="t" * 256, readable=False)).code == Code.INVALID_PARAMETER
 
     play(memory_path, main)
+
+
+def test_only_groups_and_topics_that_exist_are_forbidden(memory_path):
+    """The table grew with each name that anybody sent."""
+
+    async def main(stage, client):
+        await used(stage, client)
+        table, topics = stage.broker.groups.table, stage.broker.topics.table
+        for n in range(100):
+            answer = await client.call(353, group=f"g{n}", topic="orders", readable=False)
+            assert (answer.code, answer.remark) == (
+                Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: g{n}",
+            )  # fmt: skip
+            answer = await client.call(353, group="audit", topic=f"t{n}", readable=False)
+            assert (answer.code, answer.remark) == (Code.TOPIC_NOT_EXIST, f"No topic in this broker. topic: t{n}")
+        assert table.forbidden == {}
+        assert (await client.call(353, group="g1", topic="t1", readable=True)).code == 0  # it changes nothing
+        table.set_readable("gone", "orders", False)
+        await client.call(353, group="audit", topic="orders", readable=False)
+        assert table.forbidden == {"gone": {"orders": 4}, "audit": {"orders": 4}}  # there is room
+        for n in range(len(table) * len(topics)):
+            table.set_readable("gone", f"t{n}", False)
+        assert (await client.call(353, group="audit", topic="%RETRY%audit", readable=False)).code == 0
+        assert table.forbidden == {"audit": {"orders": 4, "%RETRY%audit": 4}}
+        assert SubscriptionGroups(memory_path).forbidden == table.forbidden
+
+    play(memory_path, main)

@@ -22,6 +22,16 @@ def test_answers_have_the_shape_of_the_recorded_ones(memory_path):
     play(memory_path, main)
 
 
+def test_a_slave_gets_the_table_of_request_modes(memory_path):
+    """A slave of RocketMQ 5.3.3 asks for it. This is what a master of 5.3.3 answers without any mode set."""
+
+    async def main(stage, client):
+        answer = await client.call(402)
+        assert (answer.code, answer.body) == (Code.SUCCESS, b'{"messageRequestModeMap":{}}')
+
+    play(memory_path, main)
+
+
 def test_requests_that_are_not_supported_get_a_reason(memory_path):
     async def main(stage, client):
         asking = Asking()

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import types
 
+import pytest
 from simulation.tools import create, heartbeat, play, recorded, shape
 
 from rocketc.remoting.codes import Code
@@ -253,7 +255,7 @@ def test_a_deletion_that_fails_is_answered_with_the_error(memory_path):
     async def main(stage, client):
         await create(client)
 
-        def fail(names):
+        def fail(names, retain):
             raise OSError(28, "No space left on device")
 
         stage.broker.admin.topics._store = type("Full", (), {"delete_topics": staticmethod(fail)})
@@ -276,6 +278,51 @@ def test_queues_without_a_topic_are_cleaned(memory_path):
         stage.broker.topics.table.delete("orders")
         assert (await client.call(316)).code == 0
         assert ("orders", 0) not in stage.store.queues()
+
+    play(memory_path, main)
+
+
+@pytest.mark.parametrize("by", ["a send", "a program"])
+def test_a_topic_that_comes_while_unused_ones_are_cleaned(memory_path, by):
+    """No topic is deleted to which a message was acknowledged after the topics to delete were found."""
+
+    async def main(stage, client):
+        for topic in ("orders", "old"):
+            await create(client, topic)
+            await client.send(topic)
+        await stage.settle()
+        stage.broker.topics.table.delete(["orders", "old"])
+        store, topics, held = stage.store, stage.broker.admin.topics, []
+
+        def delete_topics(names, retain=()):  # what the thread does, at any later time
+            held.append(lambda: store.delete_topics(names, retain=retain))
+
+        run = topics._work.run
+        topics._store = types.SimpleNamespace(delete_topics=delete_topics, queues=store.queues)
+        topics._work.run = lambda work, done: held.append(done) or run(work, lambda fault: None)
+        cleaning = asyncio.ensure_future(client.call(316))
+        while len(held) < 2:
+            await asyncio.sleep(0.01)
+        done, delete = held
+        if by == "a send":
+            answer = await client.send("orders", body=b"new")
+            assert answer.code == Code.TOPIC_NOT_EXIST  # not acknowledged
+        else:
+            store.keep_topics().auto_create("orders")
+            store.put("orders", b"new")
+        assert not cleaning.done()
+        delete()
+        done(None)
+        assert (await cleaning).code == Code.SUCCESS
+        await stage.settle()
+        assert ("old", 0) not in store.queues()
+        if by == "a program":
+            assert [m.body for m in store.get("orders")] == [b"body", b"new"]
+        assert (await client.send("orders", body=b"later")).code == 0
+        await stage.settle()
+        assert store.get("orders")[-1].body == b"later"
+        assert (await client.call(316)).code == Code.SUCCESS  # nothing to do
+        assert store.queues() == [("orders", 0)]
 
     play(memory_path, main)
 

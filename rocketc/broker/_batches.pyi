@@ -1,0 +1,1 @@
+"""The body of a batch, and the records of its messages."""

@@ -1,0 +1,3 @@
+"""The answer of success without fields and body."""
+
+class EmptyAnswer: ...

@@ -1,0 +1,1 @@
+"""A record in the map of the log, by its physical offset."""
