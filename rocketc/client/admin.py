@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Sequence
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocketc._layout import RETRY_PREFIX
 from rocketc.client.bodies import Fields
+from rocketc.client.changes import change_all
 from rocketc.client.cluster_state import (
     BrokerState,
     ClientState,
     ConsumersState,
     ConsumeState,
     QueueState,
+    Replica,
     decode_clients,
     decode_consume_state,
     decode_consumers,
     decode_offsets,
+    decode_replicas,
     decode_runtime,
     decode_topic,
     decode_topic_state,
@@ -33,14 +37,18 @@ from rocketc.client.cluster_state import (
 from rocketc.client.connections import UNREACHABLE, Connections, Connector
 from rocketc.client.name_servers import NameServers, name_server_addresses
 from rocketc.client.routes import ClusterInfo, MessageQueue, TopicRoute
-from rocketc.errors import AnswerError
+from rocketc.client.security import Credentials, Tls, tls_context
+from rocketc.errors import AnswerError, ChangeError, RocketcError
 from rocketc.remoting.codes import Code
 from rocketc.remoting.requests import CODES
+from rocketc.remoting.route_data import QueueData
+from rocketc.remoting.signing import Signer
 from rocketc.tables.topics import DEFAULT_TOPIC, TopicConfig
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 EARLIEST, LATEST = 0, -1  # as times: the first message, and after the last one
@@ -57,9 +65,15 @@ class Admin:
 
     name_server  addresses of the name servers, separated by `;`; None: those in NAMESRV_ADDR, or 127.0.0.1:9876
     timeout      seconds for one request
+    credentials  the account that signs all requests; None: they are not signed
+    tls          True, or settings: all connections use TLS. See client.security.Tls
+    partial      methods that read from several brokers leave out those that are not reached, which are then in
+                 `faults`. They raise an error if no broker is reached, or one refuses
     connector    how to connect, for tests; None: TCP
+    Raises ValueError if an address or a file of `tls` is wrong.
     Methods raise NotSentError, ConnectionLostError or NoAnswerError if a server is not reached, and AnswerError if it
-    refuses. Use it on one event loop.
+    refuses. A method that changes several servers raises ChangeError, which says what each of them did. Use it on one
+    event loop.
 
     >>> import asyncio, rocketc
     >>> async def main(name_server):
@@ -71,19 +85,31 @@ class Admin:
     """
 
     def __init__(
-        self, name_server: str | None = None, *, timeout: float = 5.0, connector: Connector | None = None
+        self,
+        name_server: str | None = None,
+        *,
+        timeout: float = 5.0,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | ssl.SSLContext = False,
+        partial: bool = False,
+        connector: Connector | None = None,
     ) -> None:
+        self.faults: dict[str, RocketcError] = {}  # by address; of brokers that were left out
+        self._is_partial = partial
         self._addresses = name_server_addresses(name_server)
         self._timeout, self._connector = timeout, connector
+        self._hook = None if credentials is None else Signer(credentials)
+        self._tls = tls_context(tls)
 
     async def __aenter__(self) -> Self:
-        self._connections = Connections(random.Random(), self._timeout, self._connector)
+        self._connections = Connections(random.Random(), self._timeout, self._connector, hook=self._hook, tls=self._tls)
         self._names = NameServers(self._addresses, self._connections)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        self._names.close()
         self._connections.close()
         await asyncio.sleep(0)  # the transports close
 
@@ -106,6 +132,32 @@ class Admin:
         except (*UNREACHABLE, AnswerError) as error:
             return BrokerState(name, cluster, broker_id, address, str(error).removeprefix(f"{address}: "))
         return BrokerState(name, cluster, broker_id, address, None, runtime)
+
+    async def replicas(self) -> dict[str, list[Replica]]:
+        """Return the replicas that are connected to each master, by name; masters of 4.x do not tell them."""
+        masters = (await self.cluster()).masters()
+        found = await self._answered(masters.items(), CODES["GET_BROKER_HA_STATUS"], {}, decode_replicas)
+        return dict(found)
+
+    async def _answered(
+        self, asked: Iterable[tuple[K, str]], code: int, values: dict[str, Any], decode: Callable[[Fields], T]
+    ) -> list[tuple[K, T]]:
+        """Send a request to brokers; return the answers of those that answer it.
+
+        asked  what a broker is called in the result, and its address
+        """
+        asked = list(asked)
+        answers = await asyncio.gather(
+            *(self._connections.ask(address, code, values, decode) for _, address in asked), return_exceptions=True
+        )
+        found: list[tuple[K, T]] = []
+        for (key, _), one in zip(asked, answers, strict=True):
+            if isinstance(one, (*UNREACHABLE, AnswerError)):
+                continue
+            if isinstance(one, BaseException):
+                raise one
+            found.append((key, one))
+        return found
 
     # topics
 
@@ -133,24 +185,28 @@ class Admin:
         Brokers of some 4.x releases do not have this request. Then the queues and permissions are those of the route.
         """
         route = await self.route(topic)
-        return {
-            data.broker_name: await self._topic_config(route.masters().get(data.broker_name), topic)
-            or TopicConfig(topic, data.read_queue_nums, data.write_queue_nums, data.perm)
-            for data in route.queues
-        }
+        masters = route.masters()
+        asked = [self._topic_config(masters.get(name), topic, data) for name, data in route.datas().items()]
+        return dict(zip(route.datas(), await asyncio.gather(*asked), strict=True))
 
-    async def _topic_config(self, address: str | None, topic: str) -> TopicConfig | None:
+    async def _topic_config(self, address: str | None, topic: str, data: QueueData) -> TopicConfig:
+        routed = TopicConfig(topic, data.read_queue_nums, data.write_queue_nums, data.perm)
         if address is None:
-            return None
+            return routed
         try:
             return await self._connections.ask(address, CODES["GET_TOPIC_CONFIG"], {"topic": topic}, decode_topic)
         except AnswerError as error:
             if error.code in _NOT_THERE:
-                return None
+                return routed
             raise
+        except UNREACHABLE as error:
+            if not self._is_partial:
+                raise
+            self.faults.setdefault(address, error)
+            return routed
 
-    async def create_topic(self, config: TopicConfig, brokers: Iterable[str] | None = None) -> list[str]:
-        """Create or change a topic; return the names of the brokers that have it now.
+    async def create_topic(self, config: TopicConfig, brokers: Iterable[str] | None = None) -> dict[str, TopicConfig]:
+        """Create or change a topic; return its settings by broker name.
 
         brokers  their names; None: all masters
         """
@@ -160,6 +216,9 @@ class Admin:
             if name not in masters:
                 known = ", ".join(masters) or "none"
                 raise AnswerError(self._names.address, f"there is no master {name!r}; there are: {known}")
+        return await change_all({name: self._create_topic(masters[name], config) for name in names})
+
+    async def _create_topic(self, address: str, config: TopicConfig) -> TopicConfig:
         values = {
             "topic": config.topic_name,
             "defaultTopic": DEFAULT_TOPIC,
@@ -172,48 +231,68 @@ class Admin:
             "attributes": ",".join(f"+{name}={text}" for name, text in config.attributes.items()),
             "force": False,
         }
-        code = CODES["UPDATE_AND_CREATE_TOPIC"]
-        await asyncio.gather(*(self._connections.call(masters[name], code, values) for name in names))
-        return names
+        await self._connections.call(address, CODES["UPDATE_AND_CREATE_TOPIC"], values)
+        return config
 
     async def delete_topic(self, topic: str) -> list[str]:
         """Delete a topic with its queues on all brokers, then in the name servers; return the names of the brokers.
 
-        All consumer groups lose their offsets in it. Slaves follow their master.
+        All consumer groups lose their offsets in it. Slaves follow their master. If a broker fails, the name servers
+        keep the topic, so that you can delete it again.
         """
-        route, cluster = await self.route(topic), await self.cluster()
-        masters = route.masters() or cluster.masters()
-        code = CODES["DELETE_TOPIC_IN_BROKER"]
-        await asyncio.gather(*(self._connections.call(one, code, {"topic": topic}) for one in masters.values()))
+        route = await self.route(topic)
+        names = list(route.datas()) or list(route.masters())
+        changed = await change_all({name: self._delete_topic(route, name, topic) for name in names})
         for name in {broker.cluster for broker in route.brokers}:
-            await self._names.tell(CODES["DELETE_TOPIC_IN_NAMESRV"], {"topic": topic, "clusterName": name})
-        return list(masters)
+            try:
+                await self._names.tell(CODES["DELETE_TOPIC_IN_NAMESRV"], {"topic": topic, "clusterName": name})
+            except ChangeError as error:
+                raise ChangeError({**changed, **error.changed}, error.failed) from None
+        return list(changed)
 
-    async def set_topic_permission(self, topic: str, perm: int, brokers: Iterable[str] | None = None) -> list[str]:
-        """Change the permission of a topic; return the names of the brokers that have it now.
+    async def _delete_topic(self, route: TopicRoute, name: str, topic: str) -> None:
+        await self._connections.call(self._master(route, name), CODES["DELETE_TOPIC_IN_BROKER"], {"topic": topic})
+
+    async def set_topic_permission(
+        self, topic: str, perm: int, brokers: Iterable[str] | None = None
+    ) -> dict[str, TopicConfig]:
+        """Change the permission of a topic; return its settings by broker name.
 
         perm     bits: 4 read, 2 write
         brokers  their names; None: all that have the topic
         """
-        configs = await self.topic_config(topic)
-        names = list(configs) if brokers is None else list(brokers)
+        route = await self.route(topic)
+        names = list(route.datas()) if brokers is None else list(brokers)
         for name in names:
-            if name not in configs:
-                known = ", ".join(configs)
+            if name not in route.datas():
+                known = ", ".join(route.datas())
                 raise AnswerError(self._names.address, f"the broker {name!r} does not have {topic!r}; {known} do")
-        for name in names:
-            await self.create_topic(replace(configs[name], perm=perm), [name])
-        return names
+        return await change_all({name: self._set_permission(route, name, topic, perm) for name in names})
 
-    async def set_broker_writable(self, broker: str, writable: bool) -> int:
+    async def _set_permission(self, route: TopicRoute, name: str, topic: str, perm: int) -> TopicConfig:
+        address = self._master(route, name)
+        config = await self._topic_config(address, topic, route.datas()[name])
+        return await self._create_topic(address, replace(config, perm=perm))
+
+    def _master(self, route: TopicRoute, name: str) -> str:
+        address = route.masters().get(name)
+        if address is None:
+            raise AnswerError(self._names.address, f"the broker {name!r} is without a master now")
+        return address
+
+    async def set_broker_writable(self, broker: str, writable: bool) -> dict[str, int]:
         """Take the write permission of all topics of a broker away in the name servers, or give it back.
 
-        Producers then stop sending to it, and consumers read it to its end. Returns the number of topics.
+        Producers then stop sending to it, and consumers read it to its end. Returns the number of topics by address of
+        the name server.
         """
-        name = "ADD_WRITE_PERM_OF_BROKER" if writable else "WIPE_WRITE_PERM_OF_BROKER"
-        answers = await self._names.tell(CODES[name], {"brokerName": broker})
-        counts = (one.fields.get("addTopicCount" if writable else "wipeTopicCount", "0") for one in answers.values())
-        return max(int(count) if count.isdecimal() else 0 for count in counts)
+        return await change_all({one: self._set_writable(one, broker, writable) for one in self._addresses})
+
+    async def _set_writable(self, address: str, broker: str, writable: bool) -> int:
+        code = CODES["ADD_WRITE_PERM_OF_BROKER" if writable else "WIPE_WRITE_PERM_OF_BROKER"]
+        answer = await self._connections.call(address, code, {"brokerName": broker})
+        count = answer.fields.get("addTopicCount" if writable else "wipeTopicCount", "")
+        return int(count) if count.isdecimal() and len(count) < 20 else 0
 
     # consumer groups
 
@@ -233,11 +312,24 @@ class Admin:
         code, values = CODES["GET_CONSUME_STATS"], {"consumerGroup": group, "topic": topic}
         return merged(await self._each(masters, code, values, decode_consume_state, ignore=_UNKNOWN_GROUP))
 
+    async def consume_states(self, group: str) -> list[tuple[str, int, ConsumeState]]:
+        """Return how far a group is on each broker, slaves included: (name, broker id, state).
+
+        A slave takes the offsets over from its master. Brokers that do not answer are left out.
+        """
+        brokers = (await self.cluster()).brokers.values()
+        asked = [((one.name, id_), at) for one in brokers for id_, at in sorted(one.addresses.items())]
+        values = {"consumerGroup": group}
+        found = await self._answered(asked, CODES["GET_CONSUME_STATS"], values, decode_consume_state)
+        return [(*key, state) for key, state in found]
+
     async def consumers(self, group: str) -> ConsumersState:
         """Return the consumers of a group that are online; without clients if there are none."""
-        masters = await self._brokers_of(group)
+        return await self._consumers(await self._brokers_of(group), group)
+
+    async def _consumers(self, addresses: Iterable[str], group: str) -> ConsumersState:
         code, values = CODES["GET_CONSUMER_CONNECTION_LIST"], {"consumerGroup": group}
-        return merged_consumers(await self._each(masters, code, values, decode_consumers, ignore=_UNKNOWN_GROUP))
+        return merged_consumers(await self._each(addresses, code, values, decode_consumers, ignore=_UNKNOWN_GROUP))
 
     async def producers(self, group: str) -> list[ClientState]:
         """Return the producers of a group that are online."""
@@ -258,12 +350,16 @@ class Admin:
         timestamp  ms since the epoch, or LATEST
         """
         route = await self.route(topic)
-        masters = route.masters()
-        found = {}
-        for queue in route.read_queues(topic):
-            if queue.broker_name in masters:
-                found[queue] = await self._offset_at(masters[queue.broker_name], queue, timestamp)
-        return found
+        found = [
+            await self._offsets_on(address, route.read_queues(topic, name), timestamp)
+            for name, address in route.masters().items()
+        ]
+        return {queue: offset for one in found for queue, offset in one.items()}
+
+    async def _offsets_on(
+        self, address: str, queues: Sequence[MessageQueue], timestamp: int
+    ) -> dict[MessageQueue, int]:
+        return {queue: await self._offset_at(address, queue, timestamp) for queue in queues}
 
     async def _offset_at(self, address: str, queue: MessageQueue, timestamp: int) -> int:
         values: dict[str, Any] = {"topic": queue.topic, "queueId": queue.queue_id}
@@ -272,18 +368,68 @@ class Admin:
             code, values = CODES["SEARCH_OFFSET_BY_TIMESTAMP"], {**values, "timestamp": timestamp}
         answer = await self._connections.call(address, code, values)
         offset = answer.fields.get("offset", "")
-        if not offset.removeprefix("-").isdecimal():
+        if not offset.removeprefix("-").isdecimal() or len(offset) > 20:
             raise AnswerError(address, f"the answer has the offset {offset[:40]!r}")
         return int(offset)
 
-    async def reset_offset(self, group: str, topic: str, timestamp: int) -> dict[MessageQueue, int]:
-        """Let a group continue at a time, in all queues of a topic; return the new offsets.
+    async def reset_plan(
+        self, group: str, topic: str, timestamp: int
+    ) -> dict[str, dict[MessageQueue, tuple[int | None, int]]]:
+        """Return what reset_offset() would change, by broker name: the old and the new offset of each queue.
+
+        The old offset may be missing (None): the group has not consumed the queue. Raises as reset_offset().
+        """
+        route = await self.route(topic)
+        return await self._of_group(
+            group, {name: self._plan_on(route, name, group, topic, timestamp) for name in route.datas()}
+        )
+
+    async def _plan_on(
+        self, route: TopicRoute, name: str, group: str, topic: str, timestamp: int
+    ) -> dict[MessageQueue, tuple[int | None, int]]:
+        address = await self._master_of_group(route, name, group)
+        code, values = CODES["GET_CONSUME_STATS"], {"consumerGroup": group, "topic": topic}
+        state = merged(await self._each([address], code, values, decode_consume_state, ignore=_UNKNOWN_GROUP))
+        old = {queue: one.consumer_offset for queue, one in state.queues.items()}
+        new = await self._offsets_on(address, route.read_queues(topic, name), timestamp)
+        return {queue: (old.get(queue), offset) for queue, offset in new.items()}
+
+    async def reset_offset(self, group: str, topic: str, timestamp: int) -> dict[str, dict[MessageQueue, int]]:
+        """Let a group continue at a time, in all queues of a topic; return the new offsets by broker name.
 
         timestamp  ms since the epoch, or LATEST
         Brokers of 5.2 and later, and this project's, do it at once. Older ones ask the consumers, which need some
         seconds; if none is online, the offsets are changed in the broker.
+        Raises AnswerError if no broker has the topic or the group, and ChangeError if some brokers fail.
         """
         route = await self.route(topic)
+        return await self._of_group(
+            group, {name: self._reset_on(route, name, group, topic, timestamp) for name in route.datas()}
+        )
+
+    async def _of_group(self, group: str, changes: Mapping[str, Awaitable[T]]) -> dict[str, T]:
+        """Await changes of a group by broker name. Raises AnswerError if none of the brokers has it."""
+        try:
+            return await change_all(changes)
+        except ChangeError as error:
+            codes = {getattr(one, "code", None) for one in error.failed.values()}
+            if not error.changed and codes == {Code.SUBSCRIPTION_GROUP_NOT_EXIST}:
+                text = f"group {group!r} not found on {', '.join(error.failed)}"
+                raise AnswerError(self._names.address, text, Code.SUBSCRIPTION_GROUP_NOT_EXIST) from None
+            raise
+
+    async def _master_of_group(self, route: TopicRoute, name: str, group: str) -> str:
+        """Return the address of a master. Raises AnswerError if it does not have the group."""
+        address = self._master(route, name)
+        names = await self._connections.ask(address, CODES["GET_ALL_SUBSCRIPTIONGROUP_CONFIG"], {}, _group_names)
+        if group not in names:  # a broker of 4.x would take offsets for any name
+            raise AnswerError(address, f"group {group!r} not found on {name}", Code.SUBSCRIPTION_GROUP_NOT_EXIST)
+        return address
+
+    async def _reset_on(
+        self, route: TopicRoute, name: str, group: str, topic: str, timestamp: int
+    ) -> dict[MessageQueue, int]:
+        address = await self._master_of_group(route, name, group)
         values = {
             "topic": topic,
             "group": group,
@@ -292,17 +438,12 @@ class Admin:
             "offset": -1,
             "queueId": -1,
         }
-        found: dict[MessageQueue, int] = {}
-        code = CODES["INVOKE_BROKER_TO_RESET_OFFSET"]
-        for name, address in route.masters().items():
-            try:
-                found |= await self._connections.ask(address, code, values, decode_offsets)
-            except AnswerError as error:
-                if error.code not in _NOT_RESET or (await self.consumers(group)).clients:
-                    raise
-                queues = [queue for queue in route.read_queues(topic) if queue.broker_name == name]
-                found |= await self._reset_offline(group, address, queues, timestamp)
-        return dict(sorted(found.items()))
+        try:
+            return await self._connections.ask(address, CODES["INVOKE_BROKER_TO_RESET_OFFSET"], values, decode_offsets)
+        except AnswerError as error:
+            if error.code not in _NOT_RESET or (await self._consumers([address], group)).clients:
+                raise
+        return await self._reset_offline(group, address, route.read_queues(topic, name), timestamp)
 
     async def _reset_offline(
         self, group: str, address: str, queues: Sequence[MessageQueue], timestamp: int
@@ -328,14 +469,23 @@ class Admin:
         ignore  codes of brokers that know nothing of it
         Raises the first error.
         """
-        asked = [self._connections.ask(address, code, values, decode) for address in addresses]
+        addresses = list(addresses)
+        asked = [address for address in addresses if address not in self.faults]
+        answers = await asyncio.gather(
+            *(self._connections.ask(address, code, values, decode) for address in asked), return_exceptions=True
+        )
         found: list[T] = []
-        for one in await asyncio.gather(*asked, return_exceptions=True):
+        for address, one in zip(asked, answers, strict=True):
             if isinstance(one, AnswerError) and one.code in ignore:
                 continue
-            if isinstance(one, BaseException):
+            if isinstance(one, UNREACHABLE) and self._is_partial:
+                self.faults.setdefault(address, one)
+            elif isinstance(one, BaseException):
                 raise one
-            found.append(one)
+            else:
+                found.append(one)
+        if addresses and self.faults.keys() >= set(addresses):
+            raise self.faults[addresses[0]]
         return found
 
 

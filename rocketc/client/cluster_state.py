@@ -65,6 +65,36 @@ class BrokerState:
         """Which part of the disk of the commit log is in use, 0 to 1."""
         return _real(self.runtime.get("commitLogDiskRatio", ""))
 
+    @property
+    def log_start(self) -> int | None:
+        """Physical offset at which its commit log begins."""
+        return _whole(self.runtime.get("commitLogMinOffset", ""))
+
+    @property
+    def log_end(self) -> int | None:
+        """Physical offset at which its commit log ends.
+
+        >>> BrokerState("a", "C", 0, "10.0.0.1:10911", runtime={"commitLogMaxOffset": "5"}).log_end
+        5
+        """
+        return _whole(self.runtime.get("commitLogMaxOffset", ""))
+
+
+class Replica(NamedTuple):
+    """A connection of a replica to a master: of a slave, or of another program that copies the log.
+
+    address       of the replica's end of the connection: its port is not that of a broker
+    acknowledged  physical offset up to which it says to have the log
+    behind        bytes that it lacks
+    is_in_sync    whether the master counts it as in sync
+    """
+
+    address: str
+    acknowledged: int
+    behind: int
+    is_in_sync: bool
+    bytes_per_second: int
+
 
 class QueueState(NamedTuple):
     """One queue of a topic.
@@ -141,6 +171,24 @@ def decode_runtime(fields: Fields) -> dict[str, str]:
     {'brokerVersion': '479'}
     """
     return {str(name): value for name, value in fields.texts("table").items()}
+
+
+def decode_replicas(fields: Fields) -> list[Replica]:
+    """Decode HARuntimeInfo: the replicas that are connected to a master.
+
+    >>> decode_replicas(Fields({"haConnectionInfo": [{"addr": "10.0.0.2:40000", "slaveAckOffset": 90, "diff": 10}]}))
+    [Replica(address='10.0.0.2:40000', acknowledged=90, behind=10, is_in_sync=False, bytes_per_second=0)]
+    """
+    return [
+        Replica(
+            one.text("addr"),
+            one.number("slaveAckOffset"),
+            one.number("diff", 0),
+            one.truth("inSync", False),
+            one.number("transferredByteInSecond", 0),
+        )
+        for one in fields.objects("haConnectionInfo")
+    ]
 
 
 def decode_topic_state(fields: Fields) -> dict[MessageQueue, QueueState]:

@@ -10,82 +10,76 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rocketc.client.bodies import Fields
+from rocketc.remoting.route_data import BrokerData, QueueData
 from rocketc.tables.topics import PERM_READ, PERM_WRITE
 
-MASTER = 0
+_QUEUES_MOST = 1 << 20  # of one topic: more would only fill the memory
 
 
 class MessageQueue(NamedTuple):
-    """One queue of a topic: brokers count their own queues from 0."""
+    """One queue of a topic: brokers count their own queues from 0.
+
+    >>> print(MessageQueue("orders", "broker-a", 0))
+    orders queue 0 on broker-a
+    """
 
     topic: str
     broker_name: str
     queue_id: int
 
-
-@dataclass(frozen=True)
-class QueueData:
-    """The queues of a topic on one broker.
-
-    perm  bits: 4 read, 2 write, 1 inherit
-    """
-
-    broker_name: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
-    topic_sys_flag: int = 0
-
-
-@dataclass(frozen=True)
-class BrokerData:
-    """The brokers with one name: a master, which has the id 0, and its slaves.
-
-    addresses  host:port by broker id
-    """
-
-    name: str
-    cluster: str
-    addresses: dict[int, str] = field(hash=False)
-
-    @property
-    def master(self) -> str | None:
-        """The address of the master; None while there is none."""
-        return self.addresses.get(MASTER)
+    def __str__(self) -> str:
+        return f"{self.topic} queue {self.queue_id} on {self.broker_name}"
 
 
 @dataclass(frozen=True)
 class TopicRoute:
-    """The brokers and queues of one topic."""
+    """The brokers and queues of one topic.
+
+    order  of an ordered topic: the brokers that producers write to, and the number of queues on each, in this order.
+           An operator sets it: mqadmin updateOrderConf, namespace ORDER_TOPIC_CONFIG of the name server
+    """
 
     brokers: tuple[BrokerData, ...]
     queues: tuple[QueueData, ...]
+    order: tuple[tuple[str, int], ...] = ()
 
     def masters(self) -> dict[str, str]:
         """Return the addresses of the masters by broker name."""
         return masters(self.brokers)
 
-    def read_queues(self, topic: str) -> list[MessageQueue]:
+    def datas(self) -> dict[str, QueueData]:
+        """Return what each broker has of the topic, by broker name, in the order of the names."""
+        return {one.broker_name: one for one in sorted(self.queues, key=lambda one: one.broker_name)}
+
+    def read_queues(self, topic: str, broker_name: str | None = None) -> list[MessageQueue]:
         """Return the queues that consumers read, in the order of their names and numbers.
+
+        broker_name  only of this broker
 
         >>> data = QueueData("broker-a", 1, 2, 6)
         >>> TopicRoute((), (data,)).read_queues("orders")
         [MessageQueue(topic='orders', broker_name='broker-a', queue_id=0)]
         """
-        return self._queues(topic, PERM_READ, "read_queue_nums")
+        return self._queues(topic, PERM_READ, "read_queue_nums", broker_name)
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that producers write, in the order of their names and numbers.
+        """Return the queues that producers write, in the order of their names and numbers, or of an ordered topic.
 
         >>> data = QueueData("broker-a", 1, 2, 6)
         >>> [queue.queue_id for queue in TopicRoute((), (data,)).write_queues("orders")]
         [0, 1]
         """
-        return self._queues(topic, PERM_WRITE, "write_queue_nums")
+        if self.order:
+            return [MessageQueue(topic, name, i) for name, count in self.order for i in range(count)]
+        return self._queues(topic, PERM_WRITE, "write_queue_nums", None)
 
-    def _queues(self, topic: str, perm: int, count: str) -> list[MessageQueue]:
-        datas = sorted((data for data in self.queues if data.perm & perm), key=lambda data: data.broker_name)
-        return [MessageQueue(topic, data.broker_name, i) for data in datas for i in range(getattr(data, count))]
+    def _queues(self, topic: str, perm: int, count: str, broker_name: str | None) -> list[MessageQueue]:
+        return [
+            MessageQueue(topic, name, i)
+            for name, data in self.datas().items()
+            if data.perm & perm and broker_name in (None, name)
+            for i in range(getattr(data, count))
+        ]
 
 
 @dataclass(frozen=True)
@@ -125,19 +119,33 @@ def decode_route(fields: Fields) -> TopicRoute:
     >>> decode_route(parse_fields(body)).masters()
     {'a': '10.0.0.1:10911'}
     """
-    return TopicRoute(
-        tuple(_broker(one) for one in fields.objects("brokerDatas")),
-        tuple(
-            QueueData(
-                one.text("brokerName"),
-                one.number("readQueueNums"),
-                one.number("writeQueueNums"),
-                one.number("perm"),
-                one.number("topicSysFlag", 0),
-            )
-            for one in fields.objects("queueDatas")
-        ),
+    queues = tuple(
+        QueueData(
+            one.text("brokerName"),
+            one.number("readQueueNums"),
+            one.number("writeQueueNums"),
+            one.number("perm"),
+            one.number("topicSysFlag", 0),
+        )
+        for one in fields.objects("queueDatas")
     )
+    count = sum(max(0, one.read_queue_nums) + max(0, one.write_queue_nums) for one in queues)
+    order = _order(fields.text("orderTopicConf", "") if fields.members.get("orderTopicConf") is not None else "")
+    count += sum(nums for _, nums in order)
+    if count > _QUEUES_MOST:
+        raise ValueError(f"the topic has {count} queues; at most {_QUEUES_MOST} are possible")
+    return TopicRoute(tuple(_broker(one) for one in fields.objects("brokerDatas")), queues, order)
+
+
+def _order(text: str) -> tuple[tuple[str, int], ...]:
+    """The brokers and numbers of queues in the order of an ordered topic: broker-a:4;broker-b:4."""
+    found = []
+    for item in text.split(";") if text else ():
+        name, _, count = item.partition(":")
+        if not name or not (count.isascii() and count.isdecimal() and len(count) < 10):
+            raise ValueError(f"orderTopicConf is {text[:60]!r}; expected broker:queues;broker:queues")
+        found.append((name, int(count)))
+    return tuple(found)
 
 
 def decode_cluster(fields: Fields) -> ClusterInfo:

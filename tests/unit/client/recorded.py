@@ -75,9 +75,9 @@ class Cluster:
         return Admin(addresses, connector=self.connector)
 
 
-def ask(work, others=()):
+def ask(work, others=(), processor=None):
     """Run work(admin) at the recorded cluster; return its result and what was asked."""
-    processor = Recorded(others)
+    processor = processor or Recorded(others)
 
     async def main():
         cluster = Cluster(**{NAME_SERVER: processor, BROKER: processor})

@@ -1,0 +1,1 @@
+"""The properties of a message that a program sends."""

@@ -1,0 +1,9 @@
+"""The unique ids of messages."""
+
+from collections.abc import Callable
+
+class UniqueIds:
+    @property
+    def size(self) -> int: ...
+    def __init__(self, ip: str, pid: int, mark: int, clock: Callable[[], float]) -> None: ...
+    def next(self) -> str: ...

@@ -1,0 +1,116 @@
+"""The locks of the queues of an orderly consumer, which brokers keep: only the owner of a lock consumes the queue.
+
+Source: RocketMQ RebalanceImpl.lock, lockAll, unlock; RebalancePushImpl.removeUnnecessaryMessageQueue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from rocketc.client.connections import UNREACHABLE
+from rocketc.client.instance import ClientInstance
+from rocketc.client.owned_queue import Owned
+from rocketc.client.routes import MessageQueue
+from rocketc.errors import AnswerError
+from rocketc.remoting.requests import CODES
+from rocketc.tables.fastjson import to_bytes
+
+_log = logging.getLogger("rocketc.client")
+
+_LOCK_PERIOD = 20.0  # seconds between two renewals of all locks
+_AGAIN_SECONDS = 1.0  # after a renewal that a broker did not answer
+
+
+class QueueLocks:
+    """Locks queues, renews the locks while keep() runs, and unlocks queues.
+
+    owned   the queues of this consumer, which the caller changes
+    master  returns the address of the master of a queue; raises AnswerError
+    now     ms of a clock that is never set back
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        owned: Mapping[MessageQueue, Owned],
+        master: Callable[[MessageQueue], str],
+        now: Callable[[], int],
+    ) -> None:
+        self._instance, self._group, self._owned, self._master, self._now = instance, group, owned, master, now
+        self._is_failed = False  # a broker did not answer
+
+    async def keep(self) -> None:
+        """Renew all locks again and again."""
+        seconds = _LOCK_PERIOD
+        while True:
+            await asyncio.sleep(seconds)
+            self._is_failed = False
+            asked = list(self._owned.values())
+            locked = await self.lock([one.queue for one in asked])
+            for one in asked:  # and not those that were locked and taken meanwhile
+                self._note(one, one.queue in locked)
+            seconds = _AGAIN_SECONDS if self._is_failed else _LOCK_PERIOD  # its queues are not pulled until then
+
+    async def relock(self, one: Owned) -> bool:
+        """Ask for the lock of a queue that this consumer had; return whether it has it now."""
+        has_it = one.queue in await self.lock([one.queue])
+        self._note(one, has_it)
+        return has_it
+
+    def _note(self, one: Owned, has_it: bool) -> None:
+        if has_it:
+            one.process_queue.set_locked(self._now())
+        else:
+            one.process_queue.is_locked = False
+
+    async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
+        """Ask for the locks of some queues; return those that this consumer has."""
+        locked: set[MessageQueue] = set()
+        for address, body in self._by_broker(queues).items():
+            try:
+                found = await self._instance.connections.ask(
+                    address, CODES["LOCK_BATCH_MQ"], {}, lambda fields: fields.objects("lockOKMQSet"), body
+                )
+                locked |= {
+                    MessageQueue(each.text("topic"), each.text("brokerName"), each.number("queueId")) for each in found
+                }
+            except (*UNREACHABLE, AnswerError, ValueError) as error:
+                self._is_failed = True
+                _log.warning("%s: queues at %s are not locked: %s", self._group, address, error)
+        return locked
+
+    async def unlock(self, queues: Sequence[MessageQueue]) -> None:
+        """Unlock some queues. A lock that its broker does not release expires."""
+        for address, body in self._by_broker(queues).items():
+            try:
+                await self._instance.connections.send(address, CODES["UNLOCK_BATCH_MQ"], {}, body)
+            except (*UNREACHABLE, AnswerError) as error:
+                _log.debug("%s: queues at %s are not unlocked: %s", self._group, address, error)
+
+    def _by_broker(self, queues: Sequence[MessageQueue]) -> dict[str, bytes]:
+        """The bodies of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ by the address of the master."""
+        found: dict[str, list[dict[str, object]]] = {}
+        for queue in queues:
+            try:
+                address = self._master(queue)
+            except AnswerError:
+                continue
+            entry: dict[str, object] = {
+                "brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic,
+            }  # fmt: skip
+            found.setdefault(address, []).append(entry)
+        return {
+            address: to_bytes(
+                {
+                    "clientId": self._instance.client_id,
+                    "consumerGroup": self._group,
+                    "mqSet": entries,
+                    "onlyThisBroker": False,
+                },
+                compact=True,
+            )
+            for address, entries in found.items()
+        }
