@@ -26,7 +26,8 @@ from rocketc.exports.sinks import (
 from rocketc.read import arrow_interop
 from rocketc.read._message import Message
 from rocketc.read.parallel import in_order, processors
-from rocketc.read.scan import Scan, ScanReport
+from rocketc.read.scan import Scan
+from rocketc.read.scan_report import ScanReport
 from rocketc.rendering import HtmlRepr
 
 if TYPE_CHECKING:
@@ -188,8 +189,7 @@ class Export:
             from rocketc.exports.text import TextFile, packer
 
             return TextFile(sink, header, packer(self.format.compression))
-        ordered = len(self._scan.logs) < 2
-        return ColumnFile(sink, self.format, schema_of(columns), self._row_group_size, ordered, stream)
+        return ColumnFile(sink, self.format, schema_of(columns), self._row_group_size, self._scan.is_ordered, stream)
 
     def _write(self, sink: Sink, stream: bool, update: Update) -> int:
         """Write all rows to one file; return its size in bytes."""

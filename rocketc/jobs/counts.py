@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from rocketc.jobs._counts import DIMENSIONS, GroupCounter
 from rocketc.read.parallel import processors
-from rocketc.read.scan import Scan, ScanReport
+from rocketc.read.scan import Scan
+from rocketc.read.scan_report import ScanReport
 
 __all__ = ["DIMENSIONS", "Count", "Group", "count"]
 

@@ -27,7 +27,7 @@ from rocketc.read._filter import Filter
 from rocketc.read._message import Message
 from rocketc.read._reader import Reader
 from rocketc.read._walk import Walker
-from rocketc.read.scan import Damage, joined
+from rocketc.read.scan_report import Damage, joined
 from rocketc.store.opening import with_detected_file_size
 
 CHECKPOINT_FIELDS = (

@@ -17,7 +17,8 @@ from rocketc.files.block_file import BlockFile
 from rocketc.files.lock_file import AbortFile
 from rocketc.files.paths import base_of
 from rocketc.jobs.file_kinds import kind_of
-from rocketc.read.scan import UNREADABLE
+from rocketc.jobs.timer_files import check_fault, log_fault, wheel_fault
+from rocketc.read.scan_report import UNREADABLE
 from rocketc.tables.table_file import read_table
 
 _INDEX_NAME = re.compile(r"[0-9]{17}")
@@ -181,6 +182,15 @@ def _table_error(path: str) -> str | None:
     return None
 
 
+def _timer_log(root: str, below: str) -> Iterator[OtherFile]:
+    """Yield each file of the timer log."""
+    for entry in _entries(os.path.join(root, below)):
+        if entry.is_dir(follow_symlinks=False):
+            yield OtherFile(below + entry.name + "/", "not checked", files=_count(entry.path))
+        else:
+            yield from _checked(root, below + entry.name, log_fault)
+
+
 def _foreign(is_known: Callable[[str], bool], depth: int = 0) -> Callable[[str, str], Iterator[OtherFile]]:
     """Return a function that yields the entries of a folder whose names are not known; depth: of folders in between."""
 
@@ -214,11 +224,18 @@ def _count(folder: str) -> int:
     return sum(len(files) for _, _, files in os.walk(folder))
 
 
-_CHECKS: dict[str, Check] = {"checkpoint": _check_checkpoint, "abort": _check_marker, "lock": _check_marker}
+_CHECKS: dict[str, Check] = {
+    "checkpoint": _check_checkpoint,
+    "abort": _check_marker,
+    "lock": _check_marker,
+    "timerwheel": wheel_fault,
+}
+_IN_CONFIG: dict[str, Check] = {"config/timercheck": check_fault}
 # Folders whose files are named one by one. Files inside of queues' folders are not listed: there may be millions.
 _FOLDERS: dict[str, Callable[[str, str], Iterator[OtherFile]]] = {
     "commitlog": _foreign(lambda name: base_of(name) is not None),
     **dict.fromkeys(QUEUE_FOLDERS, _foreign(str.isdecimal, 1)),
     "index": _foreign(lambda name: _INDEX_NAME.fullmatch(name) is not None),
-    "config": lambda root, below: _others(root, below, {}),
+    "config": lambda root, below: _others(root, below, _IN_CONFIG),
+    "timerlog": _timer_log,
 }

@@ -32,7 +32,8 @@ from rocketc.files.paths import LogFile, StrPath, resolve
 from rocketc.jobs.verify_derived import load_unmodified
 from rocketc.read._filter import Filter
 from rocketc.read._walk import Walker
-from rocketc.read.scan import Damage, open_walker
+from rocketc.read.scan_report import Damage
+from rocketc.read.scan_run import open_walker
 from rocketc.rendering import HtmlRepr
 from rocketc.store.catch_up import clear_queue_sums
 from rocketc.store.opening import batch_topics, refuse_links, with_detected_file_size

@@ -31,7 +31,7 @@ from rocketc.jobs.rebuild import QueueStarts, rebuild_files
 from rocketc.jobs.salvage_files import CompactedLog, InPlaceLog, LogFolder, ReadableRanges, find
 from rocketc.jobs.verify import root_of
 from rocketc.jobs.verify_derived import load_unmodified
-from rocketc.read.scan import Damage
+from rocketc.read.scan_report import Damage
 from rocketc.rendering import HtmlRepr
 from rocketc.tables.deleted_topics import DeletedTopics
 

@@ -25,7 +25,8 @@ from rocketc.files.regular import open_regular
 from rocketc.format._encoding import encode, encode_blank_record, move_records, store_timestamp_of
 from rocketc.read._filter import Filter
 from rocketc.read._log_audit import Audit
-from rocketc.read.scan import Damage, open_walker, torn_tail
+from rocketc.read.scan_report import Damage, torn_tail
+from rocketc.read.scan_run import open_walker
 
 TOPIC = "rocketc_lost"  # topic of the records that fill a lost range
 

@@ -20,7 +20,8 @@ from rocketc.read._filter import Filter
 from rocketc.read._log_audit import Audit
 from rocketc.read._walk import Walker
 from rocketc.read.parallel import processors
-from rocketc.read.scan import Damage, joined, open_walker, torn_tail
+from rocketc.read.scan_report import Damage, joined, torn_tail
+from rocketc.read.scan_run import open_walker
 from rocketc.rendering import HtmlRepr
 
 if TYPE_CHECKING:

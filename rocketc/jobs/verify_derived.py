@@ -27,7 +27,7 @@ from rocketc.files import _checkpoint
 from rocketc.files.lock_file import AbortFile
 from rocketc.files.paths import LogFile, resolve, was_deleted
 from rocketc.read._filter import Filter
-from rocketc.read.scan import open_walker
+from rocketc.read.scan_run import open_walker
 from rocketc.tables.deleted_topics import DeletedTopics
 
 _CRC_NONE = 0

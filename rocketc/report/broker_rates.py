@@ -102,6 +102,45 @@ class BrokerRates:
         return {name: value for name, value in whole.items() if value is not None}
 
 
+@dataclass(frozen=True)
+class BrokersSnapshot:
+    """Answers of several brokers, by their names.
+
+    addresses  of all
+    errors     of those that did not answer
+    """
+
+    addresses: Mapping[str, str]
+    brokers: Mapping[str, BrokerSnapshot]
+    errors: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class BrokersRates:
+    """What several brokers did between two answers of each; look is the later one."""
+
+    look: BrokersSnapshot
+    brokers: Mapping[str, BrokerRates]
+
+    @classmethod
+    def between(cls, before: BrokersSnapshot, now: BrokersSnapshot) -> BrokersRates:
+        """Compute the rates of the brokers that have answered twice."""
+        both = [name for name in now.brokers if name in before.brokers]
+        return cls(now, {name: BrokerRates.between(before.brokers[name], now.brokers[name]) for name in both})
+
+    @property
+    def bytes_per_second(self) -> float:
+        return sum(one.bytes_per_second for one in self.brokers.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dict: what BrokerRates.to_dict() returns, for each broker."""
+        found = [
+            {"brokerName": name, "address": self.look.addresses[name], **one.to_dict()}
+            for name, one in self.brokers.items()
+        ]
+        return {"brokers": found, **({"errors": dict(self.look.errors)} if self.look.errors else {})}
+
+
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
 
@@ -115,6 +154,18 @@ def draw_broker(
 ) -> list[RenderableType]:
     """Return the lines above, and the table of rates. `sort`, `view` and `rows` are for stores."""
     return [facts(_lines(path, rates, history)), "", _table(rates.look)]
+
+
+def draw_brokers(
+    path: str, rates: BrokersRates, sort: str, view: str, rows: int | None = None, history: Sequence[float] = ()
+) -> list[RenderableType]:
+    """Return what draw_broker() returns, for each broker, and a line for each that did not answer."""
+    out: list[RenderableType] = []
+    for name, one in rates.brokers.items():
+        title = f"{name}, {rates.look.addresses[name]}"
+        out += [*draw_broker(title, one, sort, view, rows, history if len(rates.brokers) == 1 else ()), ""]
+    failed = [("broker", f"{name} does not answer: {text}", "red") for name, text in rates.look.errors.items()]
+    return [*out, facts(failed)] if failed else out[:-1]
 
 
 def _lines(path: str, rates: BrokerRates, history: Sequence[float]) -> Iterator[tuple[str, str, str]]:

@@ -19,7 +19,8 @@ from rocketc.jobs.salvage import SalvageReport
 from rocketc.jobs.verify import VerifyReport
 from rocketc.metrics.snapshot import SnapshotReader, StoreSnapshot
 from rocketc.read._message import Message
-from rocketc.read.scan import Scan, ScanReport
+from rocketc.read.scan import Scan
+from rocketc.read.scan_report import ScanReport
 from rocketc.report.summaries import clean_lines, clean_table, rebuild_lines, salvage_lines, verify_lines, verify_table
 from rocketc.report.tables import columns, facts, few, section, some
 from rocketc.report.text import in_words, many, show_size, show_time, visible

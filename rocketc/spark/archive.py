@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rocketc.client.cluster_url import SCHEME
+from rocketc.exports.archive_queues import QueueDamage
+from rocketc.exports.archive_target import Commit, Target, commits_of
 from rocketc.exports.formats import choose_format
 from rocketc.files.paths import Log, LogFile, Paths, resolve
 from rocketc.read._arrow import Schema
-from rocketc.read.scan import Crc, Damage, scan
-from rocketc.spark.archive_target import Commit, Target, commits_of
+from rocketc.read.scan import scan
+from rocketc.read.scan_options import Crc
+from rocketc.read.scan_report import Damage
+from rocketc.read.topics import Topic
+from rocketc.spark.archive_cluster import archive_cluster, archived_cluster
 from rocketc.spark.archive_task import Job, add_up, run_tasks
 from rocketc.spark.decode import _local
 from rocketc.spark.partitions import plan
@@ -23,6 +30,8 @@ from rocketc.spark.worker_python import check_worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from rocketc.client.security import Credentials, Tls
 
 MAX_BYTES = 1 << 30
 COMMIT_BYTES = 16 << 30
@@ -52,7 +61,7 @@ class ArchiveReport:
     messages     number of messages that were added
     files        number of Parquet files with messages that were added
     bytes        size of these files
-    damage       lost ranges of the log, also those of missing files
+    damage       lost ranges of the log, also those of missing files; of a cluster: lost messages of its queues
     torn         bytes at the end of the log that are not a valid message yet; the next run reads them again
     commits      number of commits of the run
     """
@@ -63,7 +72,7 @@ class ArchiveReport:
     messages: int = 0
     files: int = 0
     bytes: int = 0
-    damage: list[Damage] = field(default_factory=list)
+    damage: list[Damage | QueueDamage] = field(default_factory=list)
     torn: Damage | None = None
     commits: int = 0
 
@@ -73,7 +82,7 @@ def archive(
     source: Paths,
     target: str | os.PathLike[str],
     *,
-    topics: str | Sequence[str] | None = None,
+    topics: Topic | Sequence[Topic] | None = None,
     columns: Sequence[str] | None = None,
     crc: Crc = "body",
     decompress: bool = True,
@@ -81,35 +90,57 @@ def archive(
     max_bytes: int = MAX_BYTES,
     commit_bytes: int = COMMIT_BYTES,
     progress: Callable[[int], None] | None = None,
+    credentials: Credentials | None = None,
+    tls: bool | Tls = False,
+    group: str | None = None,
 ) -> ArchiveReport:
-    """Add the new messages of a log to a folder of Parquet files; the first run creates the folder.
+    """Add the new messages of a log, or of topics of a cluster, to a folder of Parquet files.
 
-    The folder has the messages as rocketc.export(..., partition_by=("topic", "date")) writes them, and two tables,
-    `_statistics` and `_damage`. The folder holds each message once, also if a run was killed. A run consists of
-    commits. The next run deletes files that were not committed, and finishes a commit that was not published.
+    The first run creates the folder. It has the messages as rocketc.export(..., partition_by=("topic", "date")) writes
+    them, and two tables, `_statistics` and `_damage`. The folder holds each message once, also if a run was killed. A
+    run consists of commits. The next run deletes files that were not committed, and finishes a commit that was not
+    published.
 
-    source        one log whose files are named by their physical offset, as in rocketc.scan(); a broker may write to it
+    source        one log whose files are named by their physical offset, as in rocketc.scan(); a broker may write to
+                  it. Or a URL of a cluster, rocketmq://host:port/topic: the run ends with the messages that are there
+                  when it begins
     target        a folder that does not exist, is empty, or is an archive; executors see source and target under the
                   same paths
-    topics, columns  archive only these; the same in each run
+    topics, columns  archive only these; the same in each run. Of a cluster, topics may be patterns, too
     crc, decompress  as in rocketc.scan()
     compression   "zstd" (default), "snappy", "gzip", "lz4", "none"
     max_bytes     bytes of the log that a task reads; more bytes give fewer and larger files
     commit_bytes  bytes of the log in a commit; a kill loses the work of one commit at most
     progress      called after each commit with the number of bytes of the log that are done
+    credentials, tls, group  of a cluster: see rocketc.scan()
     Raises ValueError if the log is not the one that was archived before, if it was cut, or if the options differ from
     those of the earlier runs; StoreLockedError if another run is writing; StoreIOError; ImportError if the workers of a
     local session run a Python without rocketc.
     """
     check_worker_python()
     given = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    paths = [_local(os.fspath(path)) for path in given]
     names = tuple(Schema(columns).names)
-    wanted = None if topics is None else sorted([topics] if isinstance(topics, str) else set(topics))
     choose_format("", "parquet", compression, "parquet")
     if min(max_bytes, commit_bytes) < 1:
         raise ValueError(f"max_bytes={max_bytes}, commit_bytes={commit_bytes}: at least 1")
-    path = _local(os.fspath(target))
+    path, asked = _local(os.fspath(target)), _topics(topics)
+    url = given[0] if len(given) == 1 else None
+    if isinstance(url, str) and url.startswith(SCHEME):
+        access = archived_cluster(url, asked, credentials, tls, group)
+        found = archive_cluster(
+            spark, *access, path, names, {"crc": crc, "decompress": decompress}, compression, max_bytes, commit_bytes,
+            progress or (lambda done: None),
+        )  # fmt: skip
+        return ArchiveReport(
+            found.path, messages=found.messages, files=found.files, bytes=found.bytes, damage=list(found.damage),
+            commits=found.commits,
+        )  # fmt: skip
+    if credentials is not None or tls or group is not None:
+        raise ValueError("credentials, tls and group are for a cluster, as in rocketmq://127.0.0.1:9876/orders")
+    if asked is not None and not all(isinstance(topic, str) for topic in asked):
+        raise ValueError("topics: an archive of a log takes names, not patterns")
+    wanted = None if asked is None else sorted(set(map(str, asked)))
+    paths = [_local(os.fspath(one)) for one in given]
     _one_log(paths)
     _check_place(paths, path)
     options = {"topics": wanted, "crc": crc, "decompress": decompress}
@@ -139,6 +170,12 @@ def read_archive(spark: SparkSession, target: str | os.PathLike[str]) -> DataFra
     if not files:
         return spark.createDataFrame([], wanted)
     return spark.read.schema(wanted).option("basePath", path).parquet(*files).select(*wanted.names)
+
+
+def _topics(topics: Topic | Sequence[Topic] | None) -> tuple[Topic, ...] | None:
+    if topics is None:
+        return None
+    return (topics,) if isinstance(topics, (str, re.Pattern)) else tuple(topics)
 
 
 @dataclass
@@ -249,6 +286,8 @@ class _Run:
 
     def _check_same(self, log: Log, last: Commit) -> None:
         """Raise ValueError if the log is not that of the last run, or the options are different."""
+        if last.queues is not None:
+            raise ValueError(f"{self.target.path}: an archive of a cluster; archive a log to another folder")
         for name, was, now in (
             ("columns", last.columns, list(self.columns)),
             ("topics", last.topics, self.options["topics"]),

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,15 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from rocketc.errors import MissingCodecError
-from rocketc.exports.columns import ROW_GROUP_BYTES, ColumnFile, schema_of
-from rocketc.exports.folder import Parts, fill_with_columns
-from rocketc.exports.formats import choose_format
-from rocketc.exports.sinks import sync_tree
+from rocketc.exports.archive_files import write_files
 from rocketc.files.paths import LogFile
-from rocketc.read.scan import scan, torn_tail
+from rocketc.read.scan import scan
+from rocketc.read.scan_report import torn_tail
 from rocketc.spark.worker import FastStartup
 
 BY = ("topic", "date")
@@ -71,34 +65,9 @@ def write_task(parts: Sequence[LogFile], job: Job) -> dict[str, Any]:
     anchor      offset, time, size and CRC of the last message; None: there is no message
     """
     sums = _Sums(job)
-    folder = f"task-{uuid.uuid4().hex}"
-    root = os.path.join(job.staging, folder)
     stem = f"part-{parts[0].begin:020d}"
-    columns = [name for name in job.columns if name not in BY]
-    form = choose_format("", "parquet", job.compression, "parquet")
-    schema = schema_of(columns)
-
-    def make(sink: Any) -> ColumnFile:
-        return ColumnFile(sink, form, schema, ROW_GROUP_BYTES, ordered=True, stream=False)
-
-    out = Parts(root, root, BY, form.suffix, make, stem)
-    try:
-        fill_with_columns(sums.batches(parts), columns, BY, out, None)
-        out.close()
-        if out.files:
-            sync_tree(root)
-    except BaseException:
-        out.drop()
-        shutil.rmtree(root, ignore_errors=True)
-        raise
-    return sums.summary() | {"files": sorted(_files(job.staging, folder))}
-
-
-def _files(staging: str, folder: str) -> Iterator[list[Any]]:
-    for where, _, names in os.walk(os.path.join(staging, folder)):
-        for name in names:
-            path = os.path.join(where, name)
-            yield [os.path.relpath(path, staging), os.stat(path).st_size, pq.read_metadata(path).num_rows]
+    files = write_files(sums.batches(parts), job.columns, job.staging, stem, job.compression, ordered=True)
+    return sums.summary() | {"files": files}
 
 
 class _Sums:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pyspark.accumulators import Accumulator, AccumulatorParam, _deserialize_accumulator
 
-from rocketc.read.scan import Damage
+from rocketc.read.scan_report import Damage
 
 _log = logging.getLogger("rocketc.spark")
 

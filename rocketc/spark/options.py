@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from rocketc.config_fields import parse_size
+from rocketc.errors import RocketcError, SqlError
 from rocketc.files.remote import StorageOptions
+from rocketc.read._sql_filter import SqlFilter
+from rocketc.read.sql import whole_sql
+from rocketc.spark import cluster_options
+from rocketc.spark.cluster_offsets import NO_BOUNDS, Bounds, bounds_of
+from rocketc.spark.cluster_options import Cluster, cluster_of
 from rocketc.spark.offset_options import assigned
 from rocketc.spark.schema import DAMAGE, KAFKA, SCHEMA
 
@@ -41,6 +47,10 @@ class Options:
     dropped  the number of the accumulator that counts dropped ranges
     stream   options for streams only: option -> its value
     fail_on_missing_topic   a topic of subscribe or assign that does not exist is an error
+    cluster  a live cluster, which is read or written instead of files; None: files
+    bounds   queues and offsets of a cluster
+    topic    of all rows of a write to a cluster; None: their column
+    id_column  the column with the unique ids of the messages that are written; None: they are made
     """
 
     paths: tuple[str, ...]
@@ -56,6 +66,10 @@ class Options:
     stream: dict[str, Any] = field(default_factory=dict)
     dropped: int | None = None
     fail_on_missing_topic: bool = True
+    cluster: Cluster | None = None
+    bounds: Bounds = NO_BOUNDS
+    topic: str | None = None
+    id_column: str | None = None
 
     def row(self) -> tuple[str, ...]:
         """Return the columns of a row if the user does not give a schema.
@@ -86,12 +100,17 @@ def parse_options(given: Mapping[str, str], writing: bool = False) -> Options:
         raise ValueError(f"rocketmq: {_NO_TABLES}")
     values: dict[str, str] = {}
     storage = StorageOptions()
+    is_cluster = any(name.lower() == cluster_options.NAME_SERVER.lower() for name in given)
     for name, value in given.items():
         if name.lower().startswith(_STORAGE):
             storage[name[len(_STORAGE) :]] = _storage_value(value)
-        else:
-            values[_known(name, writing)] = value
-    paths = _paths(values)
+        elif name.lower() not in _OF_SPARK:
+            values[_known(name, writing, is_cluster)] = value
+    cluster = cluster_of(values)
+    of_files = [name for name in values if name in _OF_FILES] + [f"{_STORAGE}{name}" for name in storage]
+    if cluster is not None and of_files:
+        raise ValueError(f"rocketmq: option {of_files[0]}: not with nameServer; {_takes(writing, True)}")
+    paths = _paths(values) if cluster is None else ()
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
     if len(ways) > 1:
         raise ValueError(f"rocketmq: options {' and '.join(ways)}: give one of them")
@@ -101,11 +120,19 @@ def parse_options(given: Mapping[str, str], writing: bool = False) -> Options:
     headers = _one_of(_BOOL, "includeHeaders", values.get("includeHeaders", "false"))
     columns = _columns(values["columns"]) if "columns" in values and not kafka else None
     mode = _one_of({word: word for word in _MODES}, "mode", values.get("mode", "FAILFAST"))
+    if cluster is not None and mode == "PERMISSIVE":
+        _refuse("mode", values["mode"], "not with nameServer; use FAILFAST or DROPMALFORMED")
     scan: dict[str, Any] = {"errors": _MODES[mode]}
     for name, (argument, parse) in _TO_SCAN.items():
         if name in values:
             scan[argument] = parse(name, values[name])
-    scan.update(assigned(values, scan.get("topics")))
+    bounds = NO_BOUNDS
+    if cluster is None:
+        scan.update(assigned(values, scan.get("topics")))
+    else:
+        bounds = bounds_of(values, scan.get("topics"))
+        if bounds.assigned is not None:
+            scan["topics"] = list(bounds.assigned)
     if storage:
         scan["storage_options"] = storage
     begin, end = scan.get("begin"), scan.get("end")
@@ -132,7 +159,7 @@ def parse_options(given: Mapping[str, str], writing: bool = False) -> Options:
     names = tuple(name for name in values if name not in ("path", "paths"))
     return Options(
         paths, columns, kafka, headers, mode == "PERMISSIVE", pushdown, scan, plan, store, names, stream, dropped,
-        must_exist,
+        must_exist, cluster, bounds, _name_in(values, "topic"), _name_in(values, "idColumn"),
     )  # fmt: skip
 
 
@@ -142,17 +169,24 @@ def check_use(options: Options, use: Use) -> None:
     >>> check_use(parse_options({"path": "store", "subscribe": "orders"}), "write")
     Traceback (most recent call last):
         ...
-    ValueError: rocketmq: option subscribe is for reading; a write takes path, mappedFileSizeCommitLog
+    ValueError: rocketmq: option subscribe is for reading; a write takes path, mappedFileSizeCommitLog, idColumn
     """
-    takes = _options_of(use)
+    is_cluster = options.cluster is not None
+    takes = _options_of(use, is_cluster)
+    if is_cluster and use != "write" and not {"subscribe", "subscribePattern", "assign"} & {*options.given}:
+        raise ValueError(
+            "rocketmq: option subscribe: missing; with nameServer, give subscribe, subscribePattern or assign"
+        )
     for name in options.given:
         why = None
         if name in takes:
             if use == "read" and name == "startingOffsets" and options.stream[name] != "earliest":
                 raise ValueError("rocketmq: option startingOffsets: only for streams; a read takes earliest or JSON")
+        elif name == "topic":
+            why = ": only for writing with nameServer; to read, use subscribe"
         elif use == "write":
             why = " is for reading"
-        elif name in _TO_STORE:
+        elif name in _TO_STORE or name in ("producerGroup", "idColumn"):
             why = " is for writing"
         elif use == "read":
             why = ": only for streams (spark.readStream)"
@@ -181,32 +215,38 @@ def _refuse(name: str, value: str, why: str) -> NoReturn:
     raise ValueError(f"rocketmq: option {name}={value!r}: {why}")
 
 
-def _known(name: str, writing: bool) -> str:
+def _known(name: str, writing: bool, is_cluster: bool) -> str:
     """Return the name of an option as docs/howto/spark.md spells it."""
     if known := _NAMES.get(name.lower()):
         return known
+    options = [*_options_of("write", is_cluster)] if writing else _options_of("read", is_cluster)
+    options += [] if writing else _options_of("stream", is_cluster)
+    hint = near(name, options) or near(name, cluster_options.TO_WRITE if writing else cluster_options.TO_READ)
+    raise ValueError(f"rocketmq: unknown option {name}{hint}; {_takes(writing, is_cluster)}")
+
+
+def _takes(writing: bool, is_cluster: bool) -> str:
+    """Return the options for an error in an option."""
     if writing:
-        options = _options_of("write")
-        takes = f"a write takes {', '.join(options)}"
-    else:  # Spark makes a source before it says whether it needs a reader or a stream
-        options = _options_of("read")
-        more = [option for option in _options_of("stream") if option not in options]
-        takes = f"a read takes {', '.join(options)}; a stream also takes {', '.join(more)}"
-        options += more
-    raise ValueError(f"rocketmq: unknown option {name}{near(name, options)}; {takes}")
+        return f"a write takes {', '.join(_options_of('write', is_cluster))}"
+    options = _options_of("read", is_cluster)  # Spark makes a source before it says whether it needs a stream
+    more = [option for option in _options_of("stream", is_cluster) if option not in options]
+    return f"a read takes {', '.join(options)}; a stream also takes {', '.join(more)}"
 
 
-def _options_of(use: Use) -> list[str]:
+def _options_of(use: Use, is_cluster: bool = False) -> list[str]:
     """Return the names of the options for this use; `paths` is set by Spark."""
     if use == "write":
-        return ["path", *_TO_STORE]
-    other = {"paths", *_TO_STORE}
+        return [*cluster_options.TO_WRITE, *_OF_ROWS] if is_cluster else ["path", *_TO_STORE, "idColumn"]
+    other = {"paths", *_TO_STORE, *_OF_ROWS, *cluster_options.TO_WRITE}
+    other |= {*_OF_FILES} if is_cluster else {*cluster_options.TO_READ}
+    other -= {*cluster_options.TO_READ} if is_cluster else set()
     if use == "stream":
         other |= {"filterPushdown", "endingOffsets", "partial"}
     else:
-        other |= _OF_STREAM.keys() - {"startingOffsets"}
+        other |= _OF_STREAM.keys() - {"startingOffsets", *(["failOnDataLoss"] if is_cluster else [])}
     options = [name for name in _NAMES.values() if name not in other]
-    return [*options, f"{_STORAGE}NAME"] if use == "read" else options
+    return [*options, f"{_STORAGE}NAME"] if use == "read" and not is_cluster else options
 
 
 def _paths(values: Mapping[str, str]) -> tuple[str, ...]:
@@ -226,6 +266,13 @@ def _paths(values: Mapping[str, str]) -> tuple[str, ...]:
     if "" in paths:
         _refuse("path", "", "it must be a store, a commit log folder, a file or a glob")
     return tuple(paths)
+
+
+def _name_in(values: Mapping[str, str], option: str) -> str | None:
+    """Return the name that an option has; None if it is not given."""
+    if option not in values:
+        return None
+    return values[option].strip() or _refuse(option, values[option], "it is empty")
 
 
 def _columns(value: str) -> tuple[str, ...]:
@@ -261,6 +308,16 @@ def _pattern(name: str, value: str) -> re.Pattern[str]:
         return re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
         _refuse(name, value, f"not a regular expression: {error}")
+
+
+def _sql(name: str, value: str) -> SqlFilter:
+    """Compile a filter here: the workers get the program, and do without lark."""
+    try:
+        return whole_sql(value)
+    except SqlError as error:
+        _refuse(name, value, str(error))
+    except RocketcError as error:
+        raise ValueError(f"rocketmq: option {name}: {error}") from None
 
 
 def _time(name: str, value: str) -> int:
@@ -341,6 +398,7 @@ _TO_SCAN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "subscribePattern": ("topics", lambda name, value: [_pattern(name, value)]),
     "tags": ("tags", _list),
     "keys": ("keys", _list),
+    "sql": ("sql", _sql),
     "startingTimestamp": ("begin", _time),
     "endingTimestamp": ("end", _time),
     "verifyCrc": ("crc", _word({"true": "body", "false": "none", "full": "full"})),
@@ -364,6 +422,10 @@ _OF_STREAM: dict[str, Callable[[str, str], Any]] = {
     "maxFilesPerTrigger": _count,
     "failOnDataLoss": _word(_BOOL),
 }
+_OF_ROWS = ("topic", "idColumn")  # of a write: where a message gets them
+_OF_SPARK = ("checkpointlocation", "queryname")  # of a streaming write, and used by Spark itself
+# Options that are not for clusters.
+_OF_FILES = ("path", "paths", "partial", "maxBytesPerPartition", "maxFilesPerTrigger", *_TO_STORE)
 _NAMES = {
     name.lower(): name
     for name in (
@@ -381,5 +443,8 @@ _NAMES = {
         *_TO_PLAN,
         *_TO_STORE,
         *_OF_STREAM,
+        *cluster_options.TO_READ,
+        *cluster_options.TO_WRITE,
+        *_OF_ROWS,
     )
 }

@@ -14,7 +14,8 @@ from rocketc.files.paths import Log, LogFile
 from rocketc.jobs._known_records import KnownRecords
 from rocketc.read._arrow import Schema
 from rocketc.read.arrow_interop import import_pyarrow
-from rocketc.read.scan import MISSING_FILE, Damage, ScanReport, scan
+from rocketc.read.scan import Scan, scan
+from rocketc.read.scan_report import MISSING_FILE, Damage, ScanReport
 from rocketc.spark.dropped import add_dropped
 from rocketc.spark.offset_options import is_asked
 from rocketc.spark.schema import DAMAGE
@@ -36,7 +37,7 @@ _SOURCE = {
 LOG_APPEND_TIME = 1  # Kafka's timestampType of a time that the broker sets
 
 
-def read_parts(
+def read_files(
     parts: Iterable[LogFile | Log],
     columns: Sequence[str],
     options: Mapping[str, Any],
@@ -79,8 +80,14 @@ def sources_of(columns: Iterable[str]) -> list[str]:
 def _batches(
     part: LogFile | Log, columns: Sequence[str], options: Mapping[str, Any], damage: bool, dropped: int | None
 ) -> Iterator[pyarrow.RecordBatch]:
+    yield from rows_of(scan(part, columns=sources_of(columns), **options), columns, damage=damage, dropped=dropped)
+
+
+def rows_of(
+    messages: Scan, columns: Sequence[str], *, damage: bool = False, dropped: int | None = None
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the rows of a scan of sources_of(columns). Arguments and errors are those of read_files()."""
     sources = sources_of(columns)
-    messages = scan(part, columns=sources, **options)
     try:
         for batch in messages.batches():
             yield batch if sources == list(columns) else _shaped(batch, columns)

@@ -18,7 +18,9 @@ from rocketc.files.sparse import extents
 from rocketc.jobs.counts import count
 from rocketc.read._filter import Filter
 from rocketc.read.parallel import processors
-from rocketc.read.scan import MISSING_FILE, open_walker, scan
+from rocketc.read.scan import scan
+from rocketc.read.scan_report import MISSING_FILE
+from rocketc.read.scan_run import open_walker
 from rocketc.spark.worker_python import check_worker_python
 
 MAX_BYTES = 256 << 20

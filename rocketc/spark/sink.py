@@ -1,4 +1,4 @@
-"""df.write.format("rocketmq"): append rows to a store, all or none; docs/howto/spark.md, Writing.
+"""df.write and writeStream to a store: append the rows of a write, all or none; docs/howto/spark.md, Writing.
 
 A store has one writer. So tasks only stage their rows, in files below `sparkwrite` in the store's folder. commit(), on
 the driver, appends them in the order of the partitions. Meanwhile sparkwrite/journal.json holds the former end of the
@@ -14,16 +14,16 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import datasource
 from pyspark.sql.types import StructType
 
+from rocketc._layout import PROPERTY_UNIQUE_KEY
 from rocketc.errors import IllegalMessageError, RocketcError, StoreIOError
 from rocketc.files._mapped_file_queue import MappedFileQueue
 from rocketc.files.durable import errors_named, sync_folder
@@ -32,6 +32,7 @@ from rocketc.log.message_copy import ASSIGNED_ON_PUT, put_arguments
 from rocketc.log.truncation import truncate
 from rocketc.read._arrow import Schema
 from rocketc.read.scan import scan
+from rocketc.spark.data_source_api import ArrowStreamWriter, ArrowWriter, WriterCommitMessage
 from rocketc.spark.options import near
 from rocketc.spark.schema import SCHEMA
 from rocketc.spark.worker import FastStartup
@@ -45,34 +46,40 @@ if TYPE_CHECKING:
 FOLDER = "sparkwrite"
 _OLD_S = 7 * 86_400  # a folder of staged rows that is older than this will not be committed
 _COLUMNS = {field.name: field.dataType for field in SCHEMA}
-
-# Spark 4.1 and newer pass Arrow batches instead of rows.
-_Base: Any = getattr(datasource, "DataSourceArrowWriter", datasource.DataSourceWriter)
+_ID_TYPES = ("string", "int", "bigint")
 
 
 @dataclass
-class Staged(datasource.WriterCommitMessage):
+class Staged(WriterCommitMessage):
     """The staged rows of a task: the path of their file; None if the task had no rows."""
 
     path: str | None
     rows: int
 
 
-class RocketmqWriter(FastStartup, _Base):  # type: ignore[misc]
-    """One write.
+class _Writer(FastStartup):
+    """What both writers have.
 
     Before a task runs, it raises ValueError for wrong columns and for mode("overwrite"), and StoreLockedError if
     another process has the store open.
     """
 
-    def __init__(self, paths: list[str], settings: Mapping[str, Any], schema: StructType, overwrite: bool) -> None:
+    def __init__(
+        self,
+        paths: list[str],
+        settings: Mapping[str, Any],
+        schema: StructType,
+        overwrite: bool,
+        id_column: str | None = None,
+    ) -> None:
         if overwrite:
             raise ValueError('rocketmq: a log can\'t be replaced: use mode("append"), or another path')
         if len(paths) != 1:
             raise ValueError(f"rocketmq: option path: {len(paths)} paths; a write needs exactly one store")
-        check_columns(schema)
+        check_columns(schema, id_column)
+        self._id_column = id_column
         self._root = os.path.abspath(paths[0])
-        self._settings = dict(settings)
+        self._settings, self._types = dict(settings), schema
         self._folder = os.path.join(self._root, FOLDER, uuid.uuid4().hex)
         _check_place(self._root)
         if os.path.isdir(os.path.join(self._root, "commitlog")):
@@ -83,7 +90,7 @@ class RocketmqWriter(FastStartup, _Base):  # type: ignore[misc]
         """Stage the rows of a task in a durable file."""
         import pyarrow as pa
 
-        batches = (batch for batch in _checked(_batches(iterator)) if batch.num_rows)
+        batches = (batch for batch in _checked(batches_of(iterator, self._types), self._id_column) if batch.num_rows)
         first = next(batches, None)
         if first is None:
             return Staged(None, 0)
@@ -105,18 +112,18 @@ class RocketmqWriter(FastStartup, _Base):  # type: ignore[misc]
             raise
         return Staged(path, rows)
 
-    def commit(self, messages: list[Staged | None]) -> None:
+    def _append(self, messages: list[Staged | None]) -> None:
         """Append the staged rows in the order of the partitions, and flush. On an error, restore the end of the log."""
         paths = [one.path for one in messages if one is not None and one.path is not None]
         if not paths:
             return
-        _forget_old(self._root, os.path.basename(self._folder))
+        _forget_old(self._root, {os.path.basename(os.path.dirname(path)) for path in paths})
         end_killed(self._root, self._settings)
         store = open_store(self._root, flush="async", **self._settings)
         journal = _Journal(store, paths)
         try:
             journal.write(self._root)
-            for row, values in enumerate(_rows(paths)):
+            for row, values in enumerate(_rows(paths, self._id_column)):
                 try:
                     store.put(**values)
                 except IllegalMessageError as error:
@@ -132,12 +139,40 @@ class RocketmqWriter(FastStartup, _Base):  # type: ignore[misc]
             store.close()
         except RocketcError as error:  # the rows are durable
             print(f"rocketc: {self._root}: all rows are written, but closing failed: {error}", file=sys.stderr)
-        shutil.rmtree(self._folder, ignore_errors=True)
-        _remove_empty(self._root)
+
+
+class RocketmqWriter(_Writer, ArrowWriter):  # type: ignore[misc]
+    """One write of a batch query."""
+
+    def commit(self, messages: list[Staged | None]) -> None:
+        """Append the staged rows: all of them, or none and an error."""
+        self._append(messages)
+        self.abort(messages)
 
     def abort(self, messages: list[Staged | None]) -> None:
         """Delete the staged rows, after a task or commit() has failed finally."""
         shutil.rmtree(self._folder, ignore_errors=True)
+        _remove_empty(self._root)
+
+
+class RocketmqStreamWriter(_Writer, ArrowStreamWriter):  # type: ignore[misc]
+    """The writes of a streaming query, one for each of its batches.
+
+    Spark makes another writer for each commit, so the names of the staged files come from the tasks.
+    """
+
+    def commit(self, messages: list[Staged | None], batchId: int) -> None:
+        """Append the staged rows of a batch: all of them, or none and an error."""
+        self._append(messages)
+        self.abort(messages, batchId)
+
+    def abort(self, messages: list[Staged | None], batchId: int) -> None:
+        """Delete the staged rows of a batch."""
+        for one in messages:
+            if one is not None and one.path is not None:
+                with suppress(OSError):
+                    os.unlink(one.path)
+                    os.rmdir(os.path.dirname(one.path))
         _remove_empty(self._root)
 
 
@@ -250,15 +285,21 @@ def _appended(root: str, start: int, paths: Sequence[str]) -> int | None:
     return count
 
 
-def check_columns(schema: StructType) -> None:
+def check_columns(schema: StructType, id_column: str | None = None) -> None:
     """Raise ValueError if rows of this schema are not messages. The columns topic and body are required.
+
+    id_column  the column with the unique ids; None: the messages have those of their properties, if any
 
     >>> check_columns(StructType().add("topic", "string").add("body", "string"))
     Traceback (most recent call last):
         ...
     ValueError: rocketmq: column body must be binary, not string
     """
+    if id_column is not None:
+        check_id_column(schema, id_column)
     for at, field in enumerate(schema):
+        if field.name == id_column and field.name not in _COLUMNS:
+            continue
         if field.name not in _COLUMNS:
             hint = near(field.name, _COLUMNS)
             raise ValueError(
@@ -276,6 +317,17 @@ def check_columns(schema: StructType) -> None:
             raise ValueError(f"rocketmq: column {name} is missing; a message needs topic and body")
 
 
+def check_id_column(schema: StructType, name: str) -> None:
+    """Raise ValueError if the column of the option idColumn is missing, or its values are not ids."""
+    found = [field.dataType.simpleString() for field in schema if field.name == name]
+    if not found:
+        raise ValueError(
+            f"rocketmq: option idColumn={name!r}: the rows do not have this column{near(name, schema.names)}"
+        )
+    if found[0] not in _ID_TYPES:
+        raise ValueError(f"rocketmq: option idColumn: {name} must be {' or '.join(_ID_TYPES)}, not {found[0]}")
+
+
 def _check_place(root: str) -> None:
     """Raise StoreIOError if no store can be created at this path."""
     if not os.path.lexists(root):
@@ -286,11 +338,13 @@ def _check_place(root: str) -> None:
         raise StoreIOError(errno.ENOTEMPTY, "not a store, and not empty", root)
 
 
-def _batches(iterator: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows from Spark as batches; Spark 4.0 passes rows, newer versions pass batches."""
+def batches_of(iterator: Iterable[Any], types: StructType) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the rows from Spark as batches; Spark 4.0 passes rows, newer versions pass batches.
+
+    types  the schema of the rows
+    """
     import pyarrow as pa
 
-    schema = pa.schema(Schema())
     waiting: list[dict[str, Any]] = []
     for one in iterator:
         if isinstance(one, pa.RecordBatch):
@@ -298,17 +352,23 @@ def _batches(iterator: Iterable[Any]) -> Iterator[pyarrow.RecordBatch]:
             continue
         waiting.append(one.asDict())
         if len(waiting) >= 10_000:
-            yield _as_batch(waiting, schema)
+            yield _as_batch(waiting, types)
             waiting = []
     if waiting:
-        yield _as_batch(waiting, schema)
+        yield _as_batch(waiting, types)
 
 
-def _as_batch(rows: list[dict[str, Any]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+def _as_batch(rows: list[dict[str, Any]], types: StructType) -> pyarrow.RecordBatch:
     import pyarrow as pa
 
+    known = {field.name: field.type for field in pa.schema(Schema())}
+    others = {
+        "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }  # fmt: skip
+    made = [(one.name, known.get(one.name) or others[one.dataType.simpleString()]) for one in types]
     rows = [{name: _aware(value) for name, value in row.items()} for row in rows]
-    return pa.RecordBatch.from_pylist(rows, pa.schema([schema.field(name) for name in rows[0]]))
+    return pa.RecordBatch.from_pylist(rows, pa.schema(made))
 
 
 def _aware(value: Any) -> Any:
@@ -316,13 +376,15 @@ def _aware(value: Any) -> Any:
     return value.astimezone(timezone.utc) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
-def _checked(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the batches. Raises IllegalMessageError for a null topic or body; the store checks everything else."""
+def _checked(batches: Iterable[pyarrow.RecordBatch], id_column: str | None) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the batches. Raises IllegalMessageError for a null topic, body or id. The store checks other columns."""
     import pyarrow.compute as pc
 
     before = 0
     for batch in batches:
-        for name in ("topic", "body"):
+        for name in ("topic", "body", id_column):
+            if name is None:
+                continue
             column = batch.column(name)
             if column.null_count:
                 row = before + pc.index(column.is_null(), True).as_py()
@@ -331,7 +393,7 @@ def _checked(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordB
         yield batch
 
 
-def _rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _rows(paths: Sequence[str], id_column: str | None = None) -> Iterator[dict[str, Any]]:
     """Yield the arguments of store.put() for staged rows."""
     import pyarrow as pa
 
@@ -345,28 +407,31 @@ def _rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
                     if name == "bornTimestamp":
                         column = column.cast(pa.int64())
                     columns.append(column.to_pylist())
-                for values in zip(*columns, strict=True):
+                ids = [None] * batch.num_rows if id_column is None else batch.column(id_column).to_pylist()
+                for key, values in zip(ids, zip(*columns, strict=True), strict=True):
                     yield _message(
-                        {name: value for name, value in zip(names, values, strict=True) if value is not None}
+                        {name: value for name, value in zip(names, values, strict=True) if value is not None}, key
                     )
 
 
-def _message(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of store.put() for a staged row."""
+def _message(row: dict[str, Any], key: str | int | None) -> dict[str, Any]:
+    """Return the arguments of store.put() for a staged row. key: its unique id; None: that of its properties"""
     if "bornTimestamp" in row:
         row["bornTimestamp"] //= 1000  # from us
     if "properties" in row:
         row["properties"] = dict(row["properties"])
+    if key is not None:
+        row["properties"] = {**row.get("properties", {}), PROPERTY_UNIQUE_KEY: str(key)}
     return put_arguments(row)
 
 
-def _forget_old(root: str, own: str) -> None:
+def _forget_old(root: str, own: Collection[str]) -> None:
     """Delete staged rows of jobs whose driver was killed long ago."""
     folder = os.path.join(root, FOLDER)
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         with suppress(OSError):
-            if name != own and os.path.isdir(path) and time.time() - os.stat(path).st_mtime > _OLD_S:
+            if name not in own and os.path.isdir(path) and time.time() - os.stat(path).st_mtime > _OLD_S:
                 shutil.rmtree(path, ignore_errors=True)
 
 

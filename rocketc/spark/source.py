@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rocketc.errors import RocketcError, StoreIOError
@@ -16,22 +15,33 @@ from rocketc.files.remote import is_url
 from rocketc.jobs.counts import count
 from rocketc.read.scan import scan
 from rocketc.read.topics import known_topics, missing_text, not_among
+from rocketc.spark.data_source_api import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from rocketc.spark.decode import _local, path_of
 from rocketc.spark.filters import Narrowing, session_pushes
 from rocketc.spark.options import Options, check_use, near, parse_options
-from rocketc.spark.partition_reader import read_parts
+from rocketc.spark.partition_reader import read_files
 from rocketc.spark.partitions import absolute, plan, prune, with_lost
 from rocketc.spark.schema import DAMAGE, FIELDS, KAFKA, SCHEMA
-from rocketc.spark.sink import RocketmqWriter
+from rocketc.spark.sink import RocketmqStreamWriter, RocketmqWriter
 from rocketc.spark.worker import FastStartup, in_write
 from rocketc.spark.worker_python import check_worker_python
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from rocketc.spark.cluster_stream import ClusterStreamBatches
+    from rocketc.spark.stream import StreamBatches
+
 _READ_BY_DRIVER = 1 << 30  # bytes of log; a second of work
 # Arguments of a scan that leave messages out.
-_ASKED = ("topics", "queues", "tags", "keys", "begin", "end", "start", "stop", "offsets")
+_ASKED = ("topics", "queues", "tags", "keys", "sql", "begin", "end", "start", "stop", "offsets")
 
 
 class RocketmqSource(DataSource):
@@ -50,9 +60,9 @@ class RocketmqSource(DataSource):
         check_worker_python()
         return "rocketmq"
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
+    def __init__(self, options: MutableMapping[str, str], writing: bool | None = None) -> None:
         super().__init__(options)
-        self._asked = parse_options(options, writing=in_write())
+        self._asked = parse_options(options, writing=in_write() if writing is None else writing)
 
     def schema(self) -> StructType:
         """Return the schema of the rows. Spark calls this at load() if the user does not give a schema.
@@ -60,37 +70,87 @@ class RocketmqSource(DataSource):
         Raises StoreIOError for a path that does not exist; a stream waits for such a path.
         """
         try:
-            resolve(paths_of(self._asked), self._asked.scan.get("storage_options"))
+            if self._asked.cluster is None:
+                resolve(paths_of(self._asked), self._asked.scan.get("storage_options"))
         except StoreIOError as error:
             if error.errno != errno.ENOENT or not self._asked.stream:
                 raise  # a stream waits until the store is created
         return StructType([FIELDS[name] for name in self._asked.row()])
 
-    def reader(self, schema: StructType) -> RocketmqReader:
+    def _is_pushed(self) -> bool:
+        return self._asked.pushdown and session_pushes()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query. Raises ValueError for a schema of the user that does not fit.
 
         schema  that of schema(), or that of the user
         """
         check_use(self._asked, "read")
         check_schema(schema, self._asked)
+        if self._asked.cluster is not None:
+            from rocketc.spark import cluster_source  # not needed for files
+
+            kind = cluster_source.PushingClusterReader if self._is_pushed() else cluster_source.ClusterReader
+            return kind(self._asked, self._asked.cluster, schema)
         check_topics(paths_of(self._asked), self._asked)
-        if self._asked.pushdown and session_pushes():
+        if self._is_pushed():
             return PushingReader(self._asked, schema)
         return RocketmqReader(self._asked, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> RocketmqWriter:
-        """Return the writer of rows with this schema. Errors that are known before a task runs: see sink.py."""
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of rows with this schema.
+
+        Errors that are known before a task runs: see sink.py and cluster_sink.py.
+        """
         check_use(self._asked, "write")
-        return RocketmqWriter(local_paths(self._asked), self._asked.store, schema, overwrite)
+        if self._asked.cluster is not None:
+            from rocketc.spark.cluster_sink import ClusterWriter, target_of  # not needed for files
+
+            writer: DataSourceWriter = ClusterWriter(target_of(self._asked), schema, overwrite)
+            return writer
+        return RocketmqWriter(
+            local_paths(self._asked), self._asked.store, schema, overwrite, id_column=self._asked.id_column
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer of a streaming query; as writer()."""
+        check_use(self._asked, "write")
+        if self._asked.cluster is None:
+            return RocketmqStreamWriter(
+                local_paths(self._asked), self._asked.store, schema, overwrite, id_column=self._asked.id_column
+            )
+        from rocketc.spark.cluster_sink import ClusterStreamWriter, target_of
+
+        writer: DataSourceStreamWriter = ClusterStreamWriter(target_of(self._asked), schema, overwrite)
+        return writer
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query; schema: as in reader()."""
-        from rocketc.spark.stream import RocketmqStreamReader  # not needed for a batch query
+        from rocketc.spark import stream  # not needed for a batch query
 
+        self._check_stream(schema)
+        if self._asked.cluster is not None:
+            from rocketc.spark import cluster_stream
+
+            return cluster_stream.ClusterStreamReader(self._asked, self._asked.cluster, schema.names)
+        return stream.RocketmqStreamReader(local_paths(self._asked), self._asked, schema.names)
+
+    def stream_batches(self, schema: StructType) -> StreamBatches | ClusterStreamBatches:
+        """Return the batches of a stream for part_stream.py, with limits in all versions of Spark."""
+        from rocketc.spark import stream
+
+        self._check_stream(schema)
+        if self._asked.cluster is not None:
+            from rocketc.spark import cluster_stream
+
+            return cluster_stream.ClusterStreamBatches(self._asked, self._asked.cluster, schema.names)
+        return stream.StreamBatches(local_paths(self._asked), self._asked, schema.names)
+
+    def _check_stream(self, schema: StructType) -> None:
         check_use(self._asked, "stream")
         check_schema(schema, self._asked)
-        check_topics(local_paths(self._asked), self._asked)
-        return RocketmqStreamReader(local_paths(self._asked), self._asked, schema.names)
+        if self._asked.cluster is None:
+            check_topics(local_paths(self._asked), self._asked)
 
 
 class RocketmqReader(FastStartup, DataSourceReader):
@@ -122,7 +182,7 @@ class RocketmqReader(FastStartup, DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pyarrow.RecordBatch]:
         """Yield the messages of a task. Without files there is one task, with a partition of None."""
         parts = partition.value if partition is not None else None
-        return read_parts(parts or (), self._columns, self._options, damage=self._damage, dropped=self._dropped)
+        return read_files(parts or (), self._columns, self._options, damage=self._damage, dropped=self._dropped)
 
     def _report_tasks(self, logs: list[Log], tasks: list[tuple[LogFile | Log, ...]]) -> None:
         files = [absolute(file.path) for log in logs for file in log.files]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-
 from rocketc.errors import StoreIOError
 from rocketc.files.paths import Log
+from rocketc.spark.data_source_api import DataSourceStreamReader, InputPartition
 from rocketc.spark.growing_log import GrowingLog, LogPosition
 from rocketc.spark.options import Options
-from rocketc.spark.partition_reader import read_parts
+from rocketc.spark.partition_reader import read_files
 from rocketc.spark.partitions import plan
 from rocketc.spark.worker import FastStartup
 
@@ -27,7 +26,7 @@ try:
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
-except ImportError:  # Spark 4.0 and 4.1 do not support limits
+except ImportError:  # Spark before 4.2 does not support limits
     HAS_LIMITS = False
 else:
     HAS_LIMITS = True
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 Offset = dict[str, Any]
 
 
-class _StreamReader(FastStartup, DataSourceStreamReader):
-    """The methods for all versions of Spark. Offsets are those of LogPosition.
+class StreamBatches(FastStartup, DataSourceStreamReader):
+    """The batches of a stream, for all versions of Spark. Offsets are those of LogPosition.
 
     It exists in a Python process beside the driver while the query runs. Tasks have a copy, for read() only.
     """
@@ -62,6 +61,22 @@ class _StreamReader(FastStartup, DataSourceStreamReader):
         end = self._log.end()
         return replace(end, initial=end.offset).to_json()
 
+    def next_offset(self, start: Offset, upto: Offset | None = None, *, limited: bool = True) -> Offset:
+        """Return the end of the batch that begins at `start`; `start` if nothing is new.
+
+        upto     from end_offset(): later records are not in the batch; None: those that are there now
+        limited  use the limits of the options
+        """
+        place, stop = LogPosition.from_json(start), None if upto is None else LogPosition.from_json(upto)
+        if stop is not None and stop.offset is None:
+            return start
+        end = self._log.next(place, None if stop is None else stop.offset, **(self._limits if limited else {}))
+        return start if end == place else end.to_json()
+
+    def end_offset(self) -> Offset:
+        """Return the end of the log now."""
+        return self._log.end().to_json()
+
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the tasks of a batch. If a batch is repeated, its rows are the same."""
         files = self._log.parts(LogPosition.from_json(start), LogPosition.from_json(end))
@@ -72,7 +87,7 @@ class _StreamReader(FastStartup, DataSourceStreamReader):
         for part in partition.value:
             try:
                 asked = self._options
-                yield from read_parts([part], self._columns, asked.scan, damage=asked.damage, dropped=asked.dropped)
+                yield from read_files([part], self._columns, asked.scan, damage=asked.damage, dropped=asked.dropped)
             except StoreIOError as error:
                 if self._fail_on_loss or error.errno != errno.ENOENT:
                     raise
@@ -83,10 +98,10 @@ _LIMITS = {"maxBytesPerTrigger": "max_bytes", "maxOffsetsPerTrigger": "max_recor
 
 if HAS_LIMITS:
 
-    class RocketmqStreamReader(_StreamReader, SupportsTriggerAvailableNow):
+    class RocketmqStreamReader(StreamBatches, SupportsTriggerAvailableNow):
         """A stream in Spark 4.2 and newer."""
 
-        _target: LogPosition | None = None
+        _target: Offset | None = None
 
         def getDefaultReadLimit(self) -> ReadLimit:
             """Return the first limit of the options: Spark takes only one. latestOffset() applies all of them."""
@@ -97,12 +112,7 @@ if HAS_LIMITS:
 
         def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
             """Return the end of the next batch; `start` if nothing is new."""
-            limits: Mapping[str, int] = {} if isinstance(limit, ReadAllAvailable) else self._limits
-            place = LogPosition.from_json(start)
-            if self._target is not None and self._target.offset is None:
-                return start
-            end = self._log.next(place, None if self._target is None else self._target.offset, **limits)
-            return start if end == place else end.to_json()
+            return self.next_offset(start, self._target, limited=not isinstance(limit, ReadAllAvailable))
 
         def reportLatestOffset(self) -> Offset | None:
             """Return the end of the log. The progress of the query shows how far the stream is behind."""
@@ -110,13 +120,13 @@ if HAS_LIMITS:
             return None if end.offset is None else end.to_json()
 
         def prepareForTriggerAvailableNow(self) -> None:
-            self._target = self._log.end()
+            self._target = self.end_offset()
 
     _KINDS = {"max_bytes": ReadMaxBytes, "max_records": ReadMaxRows, "max_files": ReadMaxFiles}
 
 else:
 
-    class RocketmqStreamReader(_StreamReader):  # type: ignore[no-redef]
+    class RocketmqStreamReader(StreamBatches):  # type: ignore[no-redef]
         """A stream in Spark 4.0 and 4.1, which do not pass the end of the last batch, so this object keeps it.
 
         After a restart the end is not known until a batch is planned, so the first batch does not have limits.
@@ -131,7 +141,7 @@ else:
 
         def latestOffset(self) -> Offset:  # type: ignore[override]
             if self._planned is None:
-                return self._log.end().to_json()
+                return self.end_offset()
             return self._log.next(self._planned, **self._limits).to_json()
 
         def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:

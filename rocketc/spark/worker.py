@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 _WRITE = "pyspark.sql.worker.write_into_data_source"
+_COMMIT = "pyspark.sql.worker.python_streaming_sink_runner"
 _QUICK = getattr(socket, "TCP_QUICKACK", None)  # Linux
 
 
@@ -46,7 +47,8 @@ def spare_collections() -> None:
     """In a worker of Spark: exclude the objects that exist now, mostly modules, from garbage collection.
 
     Spark collects garbage after each task, which takes longer than the other Python work of a task. Spark runs sources
-    in workers of their own, so no objects of a user's functions are excluded.
+    in workers of their own, so no objects of a user's functions are excluded. Functions for mapInArrow share workers:
+    what a user's functions keep when a worker first runs read_parts() is excluded, too.
     """
     if in_worker() and not gc.get_freeze_count():
         gc.collect()
@@ -69,6 +71,15 @@ def in_write() -> bool:
     False
     """
     return _main() == _WRITE or _WRITE in sys.modules
+
+
+def in_commit() -> bool:
+    """Whether this is the process in which Spark commits a batch of a streaming write.
+
+    >>> in_commit()
+    False
+    """
+    return _main() == _COMMIT or _COMMIT in sys.modules
 
 
 def _main() -> str | None:

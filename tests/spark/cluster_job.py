@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
 
 import rocketc  # noqa: E402
-from rocketc.spark import SCHEMA, decode_batches, decode_partition, dropped_accumulator, splits  # noqa: E402
+from rocketc.spark import SCHEMA, decode_batches, decode_partition, dropped_accumulator, read_parts, splits  # noqa: E402
 from rocketc.spark.archive import archive  # noqa: E402
+from rocketc.spark.data_source_api import HAS_DATA_SOURCES  # noqa: E402
 
 
 def where(batches: Iterator[Any]) -> Iterator[Any]:
@@ -34,7 +35,8 @@ def functions(spark: SparkSession, store: str) -> dict[str, Any]:
     rows = spark.range(0, 8, 1, 8).mapInArrow(where, "python string, rocketc string").distinct().collect()
     files = spark.createDataFrame(splits(store, 4 << 20))
     counted = files.mapInArrow(decode_batches, SCHEMA).count()
-    return {"driver": rocketc.__file__, "workers": sorted(map(list, rows)), "mapInArrow": counted}
+    parts = read_parts(spark, store, columns="topic", minPartitions=4).count()
+    return {"driver": rocketc.__file__, "workers": sorted(map(list, rows)), "mapInArrow": counted, "parts": parts}
 
 
 def sources(spark: SparkSession, store: str, folder: str) -> dict[str, Any]:
@@ -58,9 +60,16 @@ def context(spark: SparkSession, store: str, folder: str) -> dict[str, Any]:
     found = {"master": spark.sparkContext.master}
     parts = spark.sparkContext.parallelize(splits(store, 4 << 20), 4)
     found["mapPartitions"] = parts.mapPartitions(partial(decode_partition, as_="row")).count()
-    dropped = dropped_accumulator(spark)
-    read = spark.read.format("rocketmq").options(mode="DROPMALFORMED", droppedAccumulator=dropped.aid)
-    found["kept"] = read.load(os.path.join(folder, "damaged")).count()
+    try:
+        dropped = dropped_accumulator(spark)
+    except NotImplementedError:  # Spark 4.0
+        return found
+    options = {"mode": "DROPMALFORMED", "droppedAccumulator": dropped.aid}
+    damaged = os.path.join(folder, "damaged")
+    if HAS_DATA_SOURCES:
+        found["kept"] = spark.read.format("rocketmq").options(**options).load(damaged).count()
+    else:
+        found["kept"] = read_parts(spark, damaged, **options).count()
     found["dropped"] = dropped.value.ranges
     return found
 
@@ -71,7 +80,7 @@ def main(store: str, folder: str, environment: str | None = None) -> None:
         spark.addArtifact(environment + "#environment", archive=True)
         spark.conf.set("spark.sql.execution.pyspark.python", "environment/bin/python")
     found = functions(spark, store)
-    if not environment:
+    if not environment and HAS_DATA_SOURCES:
         found |= sources(spark, store, folder)
     if "SPARK_REMOTE" not in os.environ:
         found |= context(spark, store, folder)

@@ -11,13 +11,21 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-import pyspark_rocketmq
+from rocketc.spark.data_source_api import HAS_DATA_SOURCES
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:  # PySpark 4.0 leaves some warnings to the garbage collector
             item.add_marker(pytest.mark.filterwarnings("ignore:.*<socket:ResourceWarning"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_connections() -> Iterator[None]:
+    """The connections that a process keeps to clusters end with the tests of a module."""
+    yield
+    if "rocketc.spark.cluster_reader" in sys.modules:
+        sys.modules["rocketc.spark.cluster_reader"].close_readers()
 
 
 @contextmanager
@@ -57,7 +65,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     with stderr_to(folder / "stderr"):
         session = builder.getOrCreate()
-    if " " in sys.executable:  # then Spark does not search for data sources
+    if " " in sys.executable and HAS_DATA_SOURCES:  # then Spark does not search for data sources
+        import pyspark_rocketmq
+
         session.dataSource.register(pyspark_rocketmq.DefaultSource)
     session.sparkContext.setLogLevel("OFF")  # tests cause failures on purpose
     yield session

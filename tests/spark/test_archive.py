@@ -16,14 +16,16 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.errors import PySparkException
 from support import command, stores
+from support.spark_frames import arrow_of
 
 import rocketc
 from rocketc.cli.export_spark import said
 from rocketc.cli.main import cli
+from rocketc.exports import archive_target
 from rocketc.files.paths import resolve
 from rocketc.jobs.counts import count
 from rocketc.spark import archive as archive_module
-from rocketc.spark import archive_target, archive_task
+from rocketc.spark import archive_task
 from rocketc.spark.archive import archive, read_archive
 
 pytestmark = pytest.mark.spark
@@ -86,7 +88,7 @@ def prefix(store: Path, to: Path, size: int, room: bool) -> Path:
 FEW = {"v533-broker", "v533-bitrot", "v497-torn"}
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.long) for name in stores.NAMES]
 )
@@ -132,7 +134,7 @@ def test_folders_and_columns_are_those_of_an_export(golden: Golden, spark: Any, 
     assert types[0] == types[1]
     frame = read_archive(spark, tmp_path / "archived")
     assert frame.columns == [*rocketc.COLUMN_NAMES, "date"]
-    assert rows_of(frame.toArrow()) == scanned(store)
+    assert rows_of(arrow_of(frame)) == scanned(store)
 
 
 @pytest.mark.parametrize("room", [True, pytest.param(False, marks=pytest.mark.long)])
@@ -204,6 +206,7 @@ def test_deleted_files_and_a_different_log_are_refused(golden: Golden, spark: An
     assert state(target) == before
 
 
+@pytest.mark.long
 def test_killed_at_any_step(golden: Golden, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copy the archive between any two steps of a run, as a kill leaves it; the next run must complete the copy."""
     store, target, copies = golden("v533-bitrot").path, tmp_path / "out", []

@@ -49,8 +49,9 @@ def test_demo_from_another_folder_with_a_blank_in_its_path(tmp_path: Path) -> No
     assert "UA  United Air Lines         4,637         32     8.3    53.0" in done.stdout
     lines = done.stdout.splitlines()
     steps = [line for line in lines if line.endswith(" ...")]
-    assert steps[1] == "starting Spark ..." and len(steps) == 6
-    assert lines.index(steps[-1]) < next(n for n, line in enumerate(lines) if line.startswith("departure delay"))
+    assert steps[1] == "starting Spark ..." and len(steps) == 6 + 7
+    assert "DuckDB and Spark read what the files have: 27,004 flights of 16 airlines." in lines
+    assert lines.index(steps[5]) < next(n for n, line in enumerate(lines) if line.startswith("departure delay"))
     assert max(len(line) for line in lines if not line.startswith("$")) <= 80
     assert str(tmp_path) not in done.stdout
     table = ds.dataset(here / "flights.parquet", partitioning="hive").to_table()
@@ -77,7 +78,7 @@ def test_percentile_is_between_two_values(flights: ModuleType) -> None:
     assert flights.percentile(list(range(101)), 0.95) == 95
 
 
-@pytest.mark.parametrize("script", ["demo.py", "flights_spark.py"])
+@pytest.mark.parametrize("script", ["demo.py", "flights_spark.py", "flights_cluster.py"])
 def test_missing_java_is_reported(tmp_path: Path, script: str) -> None:
     args = ["--folder", tmp_path] if script == "demo.py" else ["store", tmp_path]
     done = run(script, *args, cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
@@ -97,13 +98,14 @@ def test_an_old_java_is_reported(tmp_path: Path) -> None:
     assert done.returncode == 1 and f"{java} is version 1.8.0_402" in done.stderr
 
 
-def test_a_store_without_flights_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", ["flights_spark.py", "flights_cluster.py"])
+def test_a_store_without_flights_is_reported(tmp_path: Path, script: str) -> None:
     if shutil.which("java") is None:
         pytest.skip("java is not on the PATH")
-    done = run("flights_spark.py", "nowhere", tmp_path, cwd=tmp_path)
+    done = run(script, "nowhere", tmp_path, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1) and "nowhere" in done.stderr
     (tmp_path / f"{0:020d}").write_bytes(rocketc.encode("other", b"{}"))
-    done = run("flights_spark.py", ".", tmp_path, cwd=tmp_path)
+    done = run(script, ".", tmp_path, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, ".: no messages of the topic flights\n")
 
 

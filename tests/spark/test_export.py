@@ -1,6 +1,7 @@
 """Spark reads the files that rocketc exports: the same rows, types and partitions."""
 
 import pytest
+from support.spark_frames import arrow_of
 
 import rocketc
 
@@ -21,7 +22,7 @@ def test_spark_reads_a_file(spark, golden, tmp_path):
     assert types == {**instants, "body": "binary", "properties": "map<string,string>"}
     assert frame.columns == list(rocketc.COLUMN_NAMES)
     order = [("physicalOffset", "ascending"), ("queueOffset", "ascending")]
-    found = frame.toArrow().sort_by(order)
+    found = arrow_of(frame).sort_by(order)
     meant = rocketc.scan(store).to_arrow().sort_by(order)
     for name in rocketc.COLUMN_NAMES:
         same = found.column(name).cast(meant.column(name).type)

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from support import stores
-from support.spark_frames import sort
+from support.spark_frames import NO_SOURCES, sort
 
 import rocketc
 from rocketc.spark.filters import Narrowing
 from rocketc.spark.partitions import prune, times_of
 from rocketc.spark.source import PushingReader, RocketmqReader, RocketmqSource
 
-datasource = pytest.importorskip("pyspark.sql.datasource")
+datasource = pytest.importorskip("pyspark.sql.datasource", reason=NO_SOURCES)
 if not hasattr(datasource, "EqualTo"):
     pytest.skip("this Spark does not push filters", allow_module_level=True)
 from pyspark.sql.datasource import (  # noqa: E402
@@ -123,7 +123,7 @@ def filters_over(rows: Sequence[dict[str, Any]]) -> st.SearchStrategy[Filter]:
     return draw_one()
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", stores.NAMES)
 def test_pushed_filters_skip_only_rows_that_spark_would_drop(golden: Golden, name: str) -> None:
     path = str(golden(name).path)

@@ -13,7 +13,7 @@ from support import stores
 import rocketc
 from rocketc.files.paths import Log, resolve
 from rocketc.spark import partition_reader
-from rocketc.spark.partition_reader import read_parts
+from rocketc.spark.partition_reader import read_files
 from rocketc.spark.partitions import plan
 
 pytestmark = pytest.mark.spark
@@ -33,7 +33,7 @@ def rows(path: Any, parts: int, **scan: Any) -> list[Row]:
     options = {"errors": "skip", **scan}
     out: list[Row] = []
     for task in plan(resolve(path), min_partitions=parts):
-        for batch in read_parts(task, columns, options):
+        for batch in read_files(task, columns, options):
             out += zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
     return out
 
@@ -56,6 +56,7 @@ def read_bytes(path: Any, parts: int, **scan: Any) -> tuple[int, int]:
     return some, last
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize("name", stores.NAMES)
 @pytest.mark.parametrize("parts", [1, 9])
 def test_each_topic_is_read_whole(golden: Golden, name: str, parts: int) -> None:

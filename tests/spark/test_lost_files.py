@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from support.spark_frames import needs_sources
 
 import rocketc
 from rocketc.files.paths import resolve
@@ -86,6 +87,7 @@ def test_a_stream_has_its_own_option(log: Path) -> None:
         source.streamReader(source.schema())
 
 
+@needs_sources
 def test_spark_runs_such_a_plan(spark: SparkSession, log: Path) -> None:
     read = spark.read.format("rocketmq")
     with pytest.raises(PySparkException, match="missing_file"):

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from support import stores
 from support.http_server import Server, served
-from support.spark_frames import sort, table_of
+from support.spark_frames import needs_sources, sort, table_of
 
 import rocketc
 from rocketc.files.remote import StorageOptions
@@ -45,6 +45,7 @@ def reader(url: str, **options: str) -> RocketmqReader:
     return source.reader(source.schema())
 
 
+@needs_sources
 @pytest.mark.parametrize("name", ["v533-store", "v533-bitrot"])
 def test_rows_of_a_url_are_those_of_the_files(spark: SparkSession, golden: Golden, server: Server, name: str) -> None:
     store = golden(name)
@@ -125,6 +126,7 @@ def test_storage_options() -> None:
     assert sent == options and isinstance(sent.scan["storage_options"], StorageOptions)
 
 
+@needs_sources
 def test_no_secret_is_shown(
     spark: SparkSession, golden: Golden, server: Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,6 +151,7 @@ def test_no_secret_is_shown(
         assert SECRET not in text
 
 
+@needs_sources
 def test_unreadable_paths_fail_at_load(spark: SparkSession, server: Server) -> None:
     for url, text in (
         (f"{server.url}/nowhere", r"StoreIOError: \[Errno 2\] No such file or directory: 'http://.*/nowhere'"),

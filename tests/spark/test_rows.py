@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 from support import stores
-from support.spark_frames import sort
+from support.spark_frames import needs_sources, sort
 
 import rocketc
 from rocketc.spark import Dropped, dropped_accumulator
@@ -97,6 +97,7 @@ def test_columns_of_kafka_with_damage(golden: Golden) -> None:
     assert len(damage_of(table)) == 1
 
 
+@needs_sources
 def test_spark_accepts_these_rows(spark: SparkSession, golden: Golden) -> None:
     damaged = golden("v533-bitrot").path
     read = spark.read.format("rocketmq").option("mode", "PERMISSIVE").load(str(damaged))
@@ -108,6 +109,7 @@ def test_spark_accepts_these_rows(spark: SparkSession, golden: Golden) -> None:
     assert some.where("_error is null").selectExpr("max(offset)").first()[0] > 0
 
 
+@needs_sources
 def test_dropped_ranges_are_counted(spark: SparkSession, golden: Golden, caplog: pytest.LogCaptureFixture) -> None:
     if spark.version.startswith("4.0."):
         with pytest.raises(NotImplementedError, match=f"Spark {spark.version} does not return accumulators"):

@@ -16,10 +16,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 from support import stores
 from support.put_checks import bodies
+from support.spark_frames import ddl, needs_sources
 
 import rocketc
 from rocketc.spark import schema, sink
-from rocketc.spark.sink import FOLDER, RocketmqWriter, Staged, end_killed
+from rocketc.spark.sink import FOLDER, RocketmqStreamWriter, RocketmqWriter, Staged, end_killed
 from rocketc.spark.source import RocketmqSource
 
 pytestmark = pytest.mark.spark
@@ -44,7 +45,7 @@ def by_queue(path: Path) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
 
 def staged(path: Path, rows: list[Any], columns: str | None = None) -> tuple[RocketmqWriter, Staged]:
     """Stage rows as Spark does on its driver and in one task."""
-    made = StructType.fromDDL(columns) if columns else schema(["topic", "body"])
+    made = ddl(columns) if columns else schema(["topic", "body"])
     writer = RocketmqWriter([str(path)], SETTINGS, made, False)
     return writer, writer.write(iter(rows))
 
@@ -67,6 +68,7 @@ def is_sound(path: Path, count: int) -> bool:
     return sum(file.messages for file in report.files) == count and not (path / FOLDER).exists()
 
 
+@needs_sources
 @pytest.mark.parametrize("name", ["v533-broker", pytest.param("v533-store-crc", marks=pytest.mark.long)])
 def test_a_store_is_replayed_into_another(golden: Golden, spark: Any, tmp_path: Path, name: str) -> None:
     source, target = golden(name).path, tmp_path / "copy"
@@ -77,6 +79,7 @@ def test_a_store_is_replayed_into_another(golden: Golden, spark: Any, tmp_path: 
     assert is_sound(target, sum(map(len, whole.values())))
 
 
+@needs_sources
 def test_rows_of_a_query(spark: Any, filled: Path) -> None:
     rows = spark.range(0, 100, 1, 4).select(
         f.lit("made").alias("topic"),
@@ -98,6 +101,7 @@ def test_rows_of_a_query(spark: Any, filled: Path) -> None:
     assert not (filled.parent / "nothing").exists()
 
 
+@needs_sources
 def test_a_task_that_fails_leaves_the_store_as_it_was(spark: Any, filled: Path) -> None:
     before = bodies(filled)
     rows = spark.range(0, 1000, 1, 4).selectExpr("'t' topic", "if(id = 900, null, binary(string(id))) body")
@@ -109,6 +113,7 @@ def test_a_task_that_fails_leaves_the_store_as_it_was(spark: Any, filled: Path) 
     assert bodies(filled) == before and is_sound(filled, 20)
 
 
+@needs_sources
 def test_wrong_columns_and_options_fail_before_a_task_runs(spark: Any, filled: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes").write_text("mine")
@@ -126,7 +131,7 @@ def test_wrong_columns_and_options_fail_before_a_task_runs(spark: Any, filled: P
         (one, filled / "lock", {}, False, "Not a directory"),
     ):
         with pytest.raises((ValueError, rocketc.StoreIOError), match=text):
-            RocketmqSource({"path": str(path), **options}).writer(StructType.fromDDL(columns), overwrite)
+            RocketmqSource({"path": str(path), **options}).writer(ddl(columns), overwrite)
     with pytest.raises(ValueError, match="2 paths; a write needs exactly one store"):
         RocketmqSource({"paths": '["a", "b"]'}).writer(schema(["topic", "body"]), False)
     with pytest.raises(ValueError, match="option mappedFileSizeCommitLog is for writing"):
@@ -137,7 +142,7 @@ def test_wrong_columns_and_options_fail_before_a_task_runs(spark: Any, filled: P
     for mode in ("errorifexists", "ignore"):  # Spark itself reports these
         with pytest.raises(Exception, match='use either the "Append" or "Overwrite" mode'):
             write(rows, filled, mode)
-    with pytest.raises(Exception, match="unknown option subscibe; a write takes path, mappedFileSizeCommitLog\n"):
+    with pytest.raises(Exception, match=r"unknown option subscibe; a write takes path, mappedFileSize.*, idColumn\n"):
         write(rows, filled, subscibe="t")
     assert is_sound(filled, 20)
 
@@ -150,6 +155,20 @@ def test_rows_as_spark_4_0_gives_them(filled: Path) -> None:
     assert [(m.body, m.properties) for m in rocketc.scan(filled, topics="r")] == [
         (b"%d" % i, {"a": "b"}) for i in range(3)
     ]
+
+
+def test_the_id_of_a_row_is_its_unique_id(filled: Path) -> None:
+    names = StructType().add("order", "long").add("topic", "string").add("body", "binary")
+    writer = RocketmqWriter([str(filled)], SETTINGS, names, False, id_column="order")
+    done = writer.write(iter([Row(order=i, topic="r", body=b"x") for i in range(2)]))
+    with pytest.raises(rocketc.IllegalMessageError, match="order is null in row 1 of a partition"):
+        writer.write(iter([Row(order=1, topic="r", body=b"x"), Row(order=None, topic="r", body=b"x")]))
+    writer.commit([done])
+    assert [m.properties for m in rocketc.scan(filled, topics="r")] == [{"UNIQ_KEY": "0"}, {"UNIQ_KEY": "1"}]
+    assert is_sound(filled, 22)
+    for column, text in (("ordr", r"the rows do not have this column \(did you mean order"), ("body", "not binary")):
+        with pytest.raises(ValueError, match=text):
+            RocketmqSource({"path": str(filled), "idColumn": column}).writer(names, False)
 
 
 def test_times_of_spark_4_0_are_local(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,11 +234,53 @@ def test_a_commit_that_is_killed_is_undone_by_the_next(filled: Path, step: str) 
     assert bodies(filled) == [b"old %d" % i for i in range(20)] + [b"again"] and is_sound(filled, 21)
 
 
+@needs_sources
+def test_a_streaming_query(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "store"
+    stream = spark.readStream.schema("id string, body string").json(str(tmp_path / "in"))
+    rows = stream.selectExpr("'orders' topic", "id", "binary(body) body")
+    for i in range(2):
+        (tmp_path / "in" / f"{i}.json").write_text("".join(f'{{"id": "{i}-{n}", "body": "{n}"}}\n' for n in range(50)))
+        write = rows.writeStream.format("rocketmq").options(idColumn="id", **SMALL)
+        write = write.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        query = write.start(str(path))
+        query.awaitTermination()
+    found = [m.properties["UNIQ_KEY"] for m in rocketc.scan(path)]
+    assert sorted(found) == sorted(f"{i}-{n}" for i in range(2) for n in range(50))
+    assert not (path / FOLDER).exists() and is_sound(path, 100)
+
+
+def stream_writer(path: Path) -> RocketmqStreamWriter:
+    return RocketmqStreamWriter([str(path)], SETTINGS, schema(["topic", "body"]), False)
+
+
+def test_batches_of_a_stream_are_committed_by_other_writers(filled: Path) -> None:
+    tasks = stream_writer(filled)
+    for batch in range(3):
+        parts = [tasks.write(iter([Row(topic="t", body=b"%d-%d" % (batch, i))])) for i in range(2)]
+        empty = tasks.write(iter([]))
+        stream_writer(filled).commit([parts[0], empty, None, parts[1]], batch)
+        assert not (filled / FOLDER).exists()
+    assert bodies(filled)[20:] == [b"%d-%d" % (batch, i) for batch in range(3) for i in range(2)]
+    assert is_sound(filled, 26)
+
+
+def test_a_batch_of_a_stream_that_fails_leaves_nothing(filled: Path) -> None:
+    tasks = stream_writer(filled)
+    parts = [tasks.write(iter([Row(topic=topic, body=b"new")])) for topic in ("t", "x" * 200)]
+    driver = stream_writer(filled)
+    with pytest.raises(rocketc.IllegalMessageError, match="message 1 of the write"):
+        driver.commit(parts, 0)
+    driver.abort(parts, 0)
+    assert len(bodies(filled)) == 20 and not (filled / FOLDER).exists() and is_sound(filled, 20)
+
+
 def killed_at(step: str) -> None:
     rows = sink._rows
 
-    def some(paths: list[str]) -> Iterator[dict[str, Any]]:
-        for i, row in enumerate(rows(paths)):
+    def some(paths: list[str], id_column: str | None) -> Iterator[dict[str, Any]]:
+        for i, row in enumerate(rows(paths, id_column)):
             if i == {"first": 0, "middle": 1500}.get(step):
                 os.kill(os.getpid(), signal.SIGKILL)
             yield row

@@ -16,13 +16,15 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import InputPartition
 from support import stores
-from support.spark_frames import sort, table_of
+from support.spark_frames import NO_SOURCES, sort, table_of
 
 import rocketc
 from rocketc.spark import SCHEMA, schema
 from rocketc.spark.source import RocketmqReader, RocketmqSource
+
+pytest.importorskip("pyspark.sql.datasource", reason=NO_SOURCES)
+from pyspark.sql.datasource import InputPartition
 
 pytestmark = [
     pytest.mark.spark,
@@ -58,6 +60,7 @@ def zone(spark: SparkSession) -> Iterator[Callable[[str], None]]:
 # The rows
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", stores.NAMES)
 def test_every_store_is_what_a_scan_reads(spark: SparkSession, golden: Golden, name: str) -> None:
     store = golden(name)
@@ -190,6 +193,7 @@ def test_options_against_plain_python(spark: SparkSession, golden: Golden) -> No
         ({"subscribePattern": ".*" + re.escape(topics[0][1:])}, lambda m: m.topic.endswith(topics[0][1:])),
         ({"subscribePattern": re.escape(topics[0][:-1])}, lambda m: m.topic == topics[0][:-1]),
         ({"tags": f"{tags[0]}||{tags[1]},{tags[2]}"}, lambda m: m.tags in tags),
+        ({"sql": f"TAGS IN ('{tags[0]}', '{tags[1]}')"}, lambda m: m.tags in tags[:2]),
         ({"keys": ",".join(keys)}, lambda m: bool({*keys} & {*(m.keys or "").split(), m.properties.get("UNIQ_KEY")})),
         ({"startingTimestamp": str(begin), "endingTimestamp": iso}, lambda m: begin <= m.store_timestamp < end),
         (

@@ -127,6 +127,7 @@ def test_every_record_once(tmp_path_factory: pytest.TempPathFactory, data: st.Da
                 "maxFilesPerTrigger": st.sampled_from(["1", "2"]),
                 "maxBytesPerPartition": st.sampled_from(["300", "3000"]),
                 "tags": st.just("A"),
+                "sql": st.just("TAGS = 'A'"),
                 "mode": st.just("DROPMALFORMED"),
             },
         )
@@ -155,8 +156,31 @@ def test_every_record_once(tmp_path_factory: pytest.TempPathFactory, data: st.Da
                 deleted += log.file_size
     put(1, 10)
     query.batches()
-    assert query.rows == [offset for offset, tag in wanted if tag == "A" or "tags" not in options]
+    assert query.rows == [offset for offset, tag in wanted if tag == "A" or not {"tags", "sql"} & {*options}]
     assert all(json.loads(end)["version"] == 1 for end in query.ends)
+
+
+def test_a_copy_that_grows(tmp_path: Path) -> None:
+    """Of the log of a running master, over several files; the query reads while the copy is written."""
+    small = {"mapped_file_size_commit_log": 1 << 16}
+    with (
+        rocketc.open(tmp_path / "master", **small) as store,
+        rocketc.ha.Master(store, port=0) as master,
+        rocketc.replicate(master.address, tmp_path / "copy", mapped_file_size=1 << 16, interval=0.01) as copy,
+    ):
+        next(copy)
+        query, wanted = Query(tmp_path / "copy"), []
+        for n in range(200):
+            wanted.append(store.put("orders", bytes([n + 1]) * 1024).phy_offset)
+            if n % 7 == 0:
+                query.batches()
+        for progress in copy:
+            query.batches()
+            if progress.phy_offset == store.max_phy_offset:
+                break
+        query.batches()
+        assert query.rows == wanted and len(list((tmp_path / "copy" / "commitlog").iterdir())) > 3
+        assert len([rows for rows in query.done if rows]) > 1
 
 
 @pytest.mark.parametrize("name", stores.WHOLE)

@@ -21,10 +21,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from support.command import GrowingLog
+from support.spark_frames import needs_sources
 
 from rocketc.spark.stream import HAS_LIMITS
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, needs_sources]
 
 
 class Stream:

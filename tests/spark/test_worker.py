@@ -13,11 +13,13 @@ import pytest
 
 from rocketc.spark import decode_batches, decode_partition, worker
 from rocketc.spark.archive_task import Job
-from rocketc.spark.sink import RocketmqWriter
+from rocketc.spark.cluster_sink import ClusterStreamWriter, ClusterWriter
+from rocketc.spark.sink import RocketmqStreamWriter, RocketmqWriter
 from rocketc.spark.source import PushingReader, RocketmqReader
-from rocketc.spark.stream import _StreamReader
+from rocketc.spark.stream import StreamBatches
 
 pytestmark = pytest.mark.spark
+WRITERS = (RocketmqWriter, RocketmqStreamWriter, ClusterWriter, ClusterStreamWriter)
 TASKS = 20
 
 
@@ -75,7 +77,7 @@ def test_no_task_waits_for_an_acknowledgement(
 
 
 def test_everything_sent_with_a_task_starts_fast() -> None:
-    for kind in (RocketmqReader, PushingReader, _StreamReader, RocketmqWriter, Job):
+    for kind in (RocketmqReader, PushingReader, StreamBatches, *WRITERS, Job):
         assert issubclass(kind, worker.FastStartup), kind
     job = Job("folder", ("body",), {}, None, {1: 2})
     assert pickle.loads(pickle.dumps(job)) == job

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.spark_frames import HAS_DATA_SOURCES
 from support.stores import GoldenStore
 
 import rocketc
-from pyspark_rocketmq import DefaultSource
-from rocketc.spark import splits
+from rocketc.spark import PartStream, plan_parts, splits, write_parts
 from rocketc.spark.archive import archive
+from rocketc.spark.source import RocketmqSource
 from rocketc.spark.worker_python import worker_python_error
 
 pytestmark = pytest.mark.spark
@@ -70,7 +71,10 @@ def test_the_driver_finds_workers_without_rocketc(
     for call in (
         lambda: splits(store),
         lambda: archive(spark, store, tmp_path / "archive"),
-        lambda: spark.dataSource.register(DefaultSource),
+        lambda: plan_parts(store),
+        lambda: write_parts(spark.range(1), store),
+        lambda: PartStream(spark, tmp_path / "checkpoint", store),
+        lambda: spark.dataSource.register(RocketmqSource) if HAS_DATA_SOURCES else plan_parts(store),
     ):
         with pytest.raises(ImportError) as caught:
             call()

@@ -265,7 +265,7 @@ def test_a_folder_holds_the_table(golden, table, tmp_path, name, form):
         assert part.equals(meant if form == "jsonl" else meant.drop_columns("topic")), topic
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(6)
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("by", [["date"], ["topic"], ["queueId"], ["queueId", "date"], ["date", "topic", "queueId"]])
 def test_partition_columns(many, tmp_path, monkeypatch, form, by):

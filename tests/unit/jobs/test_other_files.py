@@ -9,6 +9,9 @@ from support import stores
 from support.derived import SMALL, fill
 
 import rocketc
+from rocketc.derived import timer_check
+from rocketc.derived._timer_log import TimerLog
+from rocketc.derived._timer_wheel import TimerWheel
 from rocketc.jobs import other_files
 from rocketc.jobs.inventory import take_inventory
 from rocketc.jobs.other_files import check_other_files
@@ -133,16 +136,16 @@ def test_something_else_with_the_name_of_a_file(root, result, name):
 
 
 def test_files_that_are_not_checked_are_named(root, result):
-    for name in ("timerwheel", "notes.txt", "commitlog/notes", "index/notes", "consumequeue/notes", "config/notes"):
+    for name in ("zones", "notes.txt", "commitlog/notes", "index/notes", "consumequeue/notes", "config/notes"):
         (root / name).write_bytes(b"x")
     (root / "consumequeue" / "T0" / "notes").write_bytes(b"x")
-    (root / "timerlog").mkdir()
+    (root / "unknown").mkdir()
     for n in range(3):
-        (root / "timerlog" / f"{n:020d}").write_bytes(b"x")
+        (root / "unknown" / f"{n:020d}").write_bytes(b"x")
     code, out, errors = result()
     assert (code, errors) == (0, {})
     names = "commitlog/notes, config/notes, consumequeue/T0/notes, consumequeue/notes, index/notes, notes.txt"
-    assert f"not checked: {names}, timerlog/ (3 files), timerwheel" in out
+    assert f"not checked: {names}, unknown/ (3 files), zones" in out
 
 
 def test_long_lists_are_shortened_unless_all_is_given(root, run):
@@ -155,3 +158,69 @@ def test_long_lists_are_shortened_unless_all_is_given(root, run):
 
 def test_only_a_root_has_other_files(root):
     assert rocketc.verify(root / "commitlog").others == [] == take_inventory(str(root / "commitlog")).others
+
+
+# ---------------------------------------------------------------- timed messages
+
+
+@pytest.fixture
+def timed(root):
+    """A store with the files of timed messages."""
+    (root / "config").mkdir(exist_ok=True)
+    log = TimerLog(root / "timerlog", 16 + 3 * 52)
+    log.load()
+    wheel = TimerWheel(root / "timerwheel", 1000)
+    for n in range(5):
+        wheel.add(1_700_000_000_000 + n, log.put(-1, 1, 1_700_000_000_000, 0, phy_offset=n, size=9, topic_hash=1))
+    timer_check.write(root / "config" / "timercheck", timer_check.TimerCheck(1_700_000_000_000))
+    return root
+
+
+def faults(root):
+    return {one.file: one.error for one in check_other_files(str(root)) if one.error}
+
+
+def test_files_of_timed_messages(timed):
+    names = {one.file: one.state for one in check_other_files(str(timed)) if "timer" in one.file}
+    logs = [f"timerlog/{n:020d}" for n in (0, 172)]
+    assert names == dict.fromkeys(["config/timercheck", *logs, "timerwheel"], "valid")
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "data", "error"),
+    [
+        ("config/timercheck", 0, b"\xff", "a time or an offset is impossible"),
+        (
+            "timerwheel",
+            0,
+            b"\0" * 7 + b"\5" + b"\0" * 7 + b"\1" + b"\0" * 8,
+            "slot 0: time 5, units 1 to 0; a broker makes",
+        ),
+        ("timerlog/00000000000000000000", 52, b"\1", "byte 52 is after the last unit, which ends at 52"),
+        ("timerlog/00000000000000000172", 171, b"\1", "byte 171 is after the last unit, which ends at 104"),
+        ("timerlog/00000000000000000172", 52 + 15, b"\0", "is after the last unit, which ends at 52"),
+    ],
+)
+def test_damaged_files_of_timed_messages(timed, name, at, data, error):
+    with open(timed / name, "r+b") as file:
+        file.seek(at)
+        file.write(data)
+    [(file, text)] = faults(timed).items()
+    assert file == name and error in text
+
+
+def test_files_of_timed_messages_with_wrong_sizes_and_names(timed):
+    os.truncate(timed / "timerwheel", 33)
+    os.truncate(timed / "config" / "timercheck", 20)
+    os.truncate(timed / "timerlog" / f"{172:020d}", 100)
+    (timed / "timerlog" / "notes").write_bytes(b"x")
+    (timed / "timerlog" / "folder").mkdir()
+    assert faults(timed) == {
+        "config/timercheck": "a timercheck has at least 56 bytes, not 20; a broker reads the timer log instead",
+        "timerwheel": "33 bytes are not slots of 32 bytes; a broker makes it again from the timer log",
+        "timerlog/00000000000000000172": (
+            "100 bytes can't be a file of the timer log that begins at 172; it is not read"
+        ),
+        "timerlog/notes": "not the name of a file of the timer log; it is not read",
+    }
+    assert "timerlog/folder/" in {one.file for one in check_other_files(str(timed)) if one.state == "not checked"}

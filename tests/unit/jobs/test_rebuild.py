@@ -29,6 +29,7 @@ def config():
     return rocketc.StoreConfig().replace(**SMALL)
 
 
+@pytest.mark.some(5)
 # ---------------------------------------------------------------- RocketMQ's own stores
 @pytest.mark.parametrize("name", stores.NAMES)
 def test_a_brokers_files_byte_for_byte(tmp_path, name):
@@ -201,7 +202,7 @@ def killed_at(root, number):
     ("then", "broken"),
     [
         ("rebuild", True),
-        ("open", False),
+        pytest.param("open", False, marks=pytest.mark.long),
         pytest.param("rebuild", False, marks=pytest.mark.long),
         pytest.param("open", True, marks=pytest.mark.long),
     ],

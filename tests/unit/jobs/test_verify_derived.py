@@ -265,6 +265,7 @@ def damage(root, rng):
     return what
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_one_thread_finds_the_same_as_two(root, seed):
     """One thread compares queues and index while it checks the log up to the first damage; two do it separately."""

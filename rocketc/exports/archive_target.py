@@ -36,13 +36,15 @@ _NAME = re.compile(r"(\d{8})\.(json|moving)")
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit of an archive.
+    """One commit of an archive: of a log, or of topics of a cluster.
 
     source, columns, topics  the arguments of the run
-    start, stop  the range of physical offsets that was read
-    anchor       offset, time, size and CRC of the last message before stop; None: there is no message
+    start, stop  of a log: the range of physical offsets that was read
+    anchor       of a log: offset, time, size and CRC of the last message before stop; None: there is no message
     messages     number of messages
     files        [path, path below the staging folder, bytes, rows] of each file, also those of the tables
+    queues       of a cluster: topic -> broker -> queue id -> where the next commit begins; see queue_states. None: of
+                 a log
     """
 
     number: int
@@ -54,6 +56,7 @@ class Commit:
     anchor: dict[str, Any] | None
     messages: int
     files: list[list[Any]]
+    queues: dict[str, dict[str, dict[str, list[int]]]] | None = None
     version: int = VERSION
 
 
