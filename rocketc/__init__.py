@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING
 try:
     from rocketc.read._message import Message
 except ImportError as error:
+    if archive := getattr(getattr(__spec__, "loader", None), "archive", None):  # of a zipimporter
+        raise ImportError(
+            f"rocketc is imported from the archive {archive}, but Python can't load extension modules from an archive; "
+            "install the wheel, or in Spark send it with --archives instead of --py-files"
+        ) from None
     raise ImportError(
         f"rocketc's extension modules are not built or do not fit this Python ({error}); "
         "run `make setup` or `pip install .`"
     ) from error
 
 from rocketc import exporting, rendering
+from rocketc.read import schemes
 
 __version__ = "0.1.0"
 
@@ -36,12 +42,21 @@ def _serving_metrics(broker: object) -> "contextlib.AbstractAsyncContextManager[
     return serving_metrics(broker)
 
 
+def _scan_cluster(url: str, **arguments: object) -> "Scan":
+    from rocketc.client.scan_url import scan_url  # loads the client
+
+    return scan_url(url, **arguments)  # type: ignore[arg-type]
+
+
 rendering.install(_html)
 exporting.install(_serving_metrics)
+schemes.register(schemes.CLUSTER, _scan_cluster)
 
 if TYPE_CHECKING:
     import contextlib
 
+    from rocketc import client as client
+    from rocketc import ha as ha
     from rocketc.broker.embedded import Broker
     from rocketc.config import StoreConfig
     from rocketc.derived.queue_change import QueueChange
@@ -56,7 +71,9 @@ if TYPE_CHECKING:
         PageCacheBusyError,
         PatternTimeoutError,
         PhyOffsetError,
+        ReplicaError,
         RocketcError,
+        SqlError,
         StoreFailedError,
         StoreFullError,
         StoreIOError,
@@ -67,11 +84,13 @@ if TYPE_CHECKING:
     from rocketc.format._encoding import encode_blank_record as encode_blank
     from rocketc.format.ids import OffsetId, UniqueId, decode_offset_id, decode_unique_id
     from rocketc.jobs.rebuild import RebuildReport, rebuild
+    from rocketc.jobs.replicate import ReplicaProgress, Replication, replicate
     from rocketc.jobs.salvage import SalvageReport, salvage
     from rocketc.jobs.verify import FileReport, QueueRange, VerifyReport, verify
     from rocketc.log._put_result import PutResult
     from rocketc.read._arrow import COLUMN_NAMES, Batch
-    from rocketc.read.scan import Damage, Scan, ScanReport, decode, scan
+    from rocketc.read.scan import Scan, decode, scan
+    from rocketc.read.scan_report import Damage, ScanReport
     from rocketc.status import GetStatus, PutStatus
     from rocketc.store._lookups import QueryResult
     from rocketc.store._queue_reader import GetResult
@@ -100,7 +119,9 @@ else:
             "PageCacheBusyError",
             "PatternTimeoutError",
             "PhyOffsetError",
+            "ReplicaError",
             "RocketcError",
+            "SqlError",
             "StoreFailedError",
             "StoreFullError",
             "StoreIOError",
@@ -110,11 +131,13 @@ else:
         "format._encoding": ["decode_batch", "encode", "encode_batch"],
         "format.ids": ["OffsetId", "UniqueId", "decode_offset_id", "decode_unique_id"],
         "jobs.rebuild": ["RebuildReport", "rebuild"],
+        "jobs.replicate": ["ReplicaProgress", "Replication", "replicate"],
         "jobs.salvage": ["SalvageReport", "salvage"],
         "jobs.verify": ["FileReport", "QueueRange", "VerifyReport", "verify"],
         "log._put_result": ["PutResult"],
         "read._arrow": ["COLUMN_NAMES", "Batch"],
-        "read.scan": ["Damage", "Scan", "ScanReport", "decode", "scan"],
+        "read.scan": ["Scan", "decode", "scan"],
+        "read.scan_report": ["Damage", "ScanReport"],
         "status": ["GetStatus", "PutStatus"],
         "store._lookups": ["QueryResult"],
         "store._queue_reader": ["GetResult"],
@@ -128,9 +151,12 @@ else:
         "workqueue.queue": ["Queue"],
     }
     _HOME_OF = {name: (module, name) for module, names in _HOMES.items() for name in names}
+    _PACKAGES = {"client", "ha"}  # each is imported when it is used
     _HOME_OF["encode_blank"] = ("format._encoding", "encode_blank_record")
 
     def __getattr__(name: str) -> object:
+        if name in _PACKAGES:
+            return importlib.import_module(f"rocketc.{name}")
         if name not in _HOME_OF:
             raise AttributeError(f"module {__name__!r} does not have an attribute {name!r}")
         module, attribute = _HOME_OF[name]
@@ -176,10 +202,14 @@ __all__ = [
     "QueueRange",
     "RawGetResult",
     "RebuildReport",
+    "ReplicaError",
+    "ReplicaProgress",
+    "Replication",
     "RocketcError",
     "SalvageReport",
     "Scan",
     "ScanReport",
+    "SqlError",
     "StoreConfig",
     "StoreFailedError",
     "StoreFullError",
@@ -198,6 +228,7 @@ __all__ = [
     "export",
     "open",
     "rebuild",
+    "replicate",
     "salvage",
     "scan",
     "verify",

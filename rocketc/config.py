@@ -169,7 +169,7 @@ class StoreConfig:
     force_verify_prop_crc = False                  check that CRC instead of the body's
     duplication_enable = False                     keep the queue offsets and times that messages already have
     broker_role = "ASYNC_MASTER"                   or "SLAVE", which accepts no messages; open() refuses "SYNC_MASTER",
-                                                   whose puts wait for a replica, except for reading
+                                                   whose puts wait for replicas, except for reading
     store_host = ("127.0.0.1", 10911)              address and port in records and message ids: brokerIP1 and listenPort
 
     Consume queues, and following the log:
@@ -581,16 +581,16 @@ def refuse_unknown(function: str, names: Iterable[str], others: Iterable[str]) -
 
 
 def refuse_sync_master(config: StoreConfig) -> None:
-    """Raise ValueError if a put must wait for a replica: there is no replication.
+    """Raise ValueError if a put must wait for a replica: puts to a bare store do not.
 
     >>> refuse_sync_master(StoreConfig(broker_role="SYNC_MASTER"))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: broker_role is SYNC_MASTER, but there is no replication yet whose replicas a put could wait for; use ...
+    ValueError: broker_role is SYNC_MASTER, but there is no replication here whose replicas a put could wait for; ...
     """
     if config.broker_role == "SYNC_MASTER":
         raise ValueError(
-            "broker_role is SYNC_MASTER, but there is no replication yet whose replicas a put could wait for; use "
-            "ASYNC_MASTER, or read_only=True to read"
+            "broker_role is SYNC_MASTER, but there is no replication here whose replicas a put could wait for; use "
+            "ASYNC_MASTER with rocketc.ha.Master, or read_only=True to read"
         )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rocketc.status import PutStatus
 
@@ -43,7 +45,7 @@ class PageCacheBusyError(RocketcError):
 
 
 class FrameError(RocketcError, ValueError):
-    """Bytes that do not form a frame of the remoting protocol. The connection that they came from must be closed."""
+    """Bytes that do not form a frame of the remoting or the HA protocol. The connection must be closed."""
 
 
 class BadRequestError(RocketcError, ValueError):
@@ -52,6 +54,20 @@ class BadRequestError(RocketcError, ValueError):
 
 class SubscriptionError(RocketcError, ValueError):
     """The expression of a subscription cannot be parsed. A broker answers SUBSCRIPTION_PARSE_FAILED."""
+
+
+class SqlError(RocketcError, ValueError):
+    """An SQL92 filter that RocketMQ refuses, or that is too long. A broker answers SUBSCRIPTION_PARSE_FAILED.
+
+    position  index of the first character that does not fit; the message has its line and column, and what fits
+    """
+
+    def __init__(self, text: str, position: int = 0) -> None:
+        super().__init__(text, position)
+        self.position = position
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class NotSentError(RocketcError, ConnectionError):
@@ -64,6 +80,14 @@ class ConnectionLostError(RocketcError, ConnectionError):
 
 class NoAnswerError(RocketcError, TimeoutError):
     """The answer to a request did not come in time: the request may have been carried out."""
+
+
+class RequestTimeoutError(RocketcError, TimeoutError):
+    """The reply to a request of a producer did not come in time. The request is stored: a consumer may carry it out."""
+
+
+class UnsupportedError(RocketcError, NotImplementedError):
+    """A server of this release cannot do what was asked for. Nothing was sent; the message says what works there."""
 
 
 class AnswerError(RocketcError):
@@ -79,6 +103,71 @@ class AnswerError(RocketcError):
 
     def __str__(self) -> str:
         return f"{self.address}: {self.args[1]}"
+
+
+class ChangeError(RocketcError):
+    """Several servers were asked for a change, and some of them failed. Nothing is undone.
+
+    changed  what the other ones returned, by name: of a broker, or host:port of a name server
+    failed   the errors by name
+    """
+
+    def __init__(self, changed: Mapping[str, Any], failed: Mapping[str, RocketcError]) -> None:
+        super().__init__(changed, failed)
+        self.changed, self.failed = dict(changed), dict(failed)
+
+    def fault(self, name: str) -> str:
+        """Return why a server failed, as a text."""
+        return str(self.failed[name]).removeprefix(f"{name}: ")
+
+    def __str__(self) -> str:
+        faults = "; ".join(f"{name}: {self.fault(name)}" for name in self.failed)
+        return f"not changed on {faults}; changed on: {', '.join(self.changed) or 'none'}"
+
+
+class TopicNotFoundError(RocketcError, LookupError):
+    """No broker of the cluster has a topic, or none of its queues can be used; the message says what to do."""
+
+
+class PartlySentError(RocketcError):
+    """One of several batches was not sent.
+
+    results  those of the messages before that batch, in order
+    error    why the batch was not sent
+    """
+
+    def __init__(self, results: Sequence[object], error: RocketcError) -> None:
+        super().__init__(results, error)
+        self.results, self.error = results, error
+
+    def __str__(self) -> str:
+        return f"{len(self.results)} messages were stored, and then: {self.error}"
+
+
+class HalfMessageError(RocketcError):
+    """A broker stored a half message with another status than SEND_OK. It is rolled back, and no transaction begins.
+
+    result  the SendResult
+    """
+
+    def __init__(self, result: object, text: str) -> None:
+        super().__init__(result, text)
+        self.result = result
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+class BackpressureError(RocketcError, BlockingIOError):
+    """A producer has as much in flight as its settings allow: wait for results, or raise the limits."""
+
+
+class AssignmentError(RocketcError, RuntimeError):
+    """A pull consumer does not have the queue of a call now, or a call mixes subscribed topics and assigned queues."""
+
+
+class QueueOffsetError(RocketcError, ValueError):
+    """An offset that a queue does not have, or that a consumer may not commit yet."""
 
 
 class CorruptRecordError(RocketcError, ValueError):
@@ -127,6 +216,22 @@ class PhyOffsetError(RocketcError, ValueError):
     def __init__(self, text: str, phy_offset: int) -> None:
         super().__init__(text, phy_offset)
         self.phy_offset = phy_offset
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ReplicaError(RocketcError, ValueError):
+    """The log of a replica and that of its master do not fit. Replication ends, and nothing that differs is appended.
+
+    phy_offset  where; the message names it too
+    reason      "differs": the master has other bytes. "silent": the master does not send bytes that it should have.
+                "file_size": the master's log files have another size. "damaged": the master sends a damaged record
+    """
+
+    def __init__(self, text: str, phy_offset: int, reason: str = "differs") -> None:
+        super().__init__(text, phy_offset, reason)
+        self.phy_offset, self.reason = phy_offset, reason
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -46,11 +46,11 @@ admin = CommandGroup(
     help="""Ask and change a running cluster, of RocketMQ's brokers or of rocketc's, over its name server.
 
     Each command takes -n HOST:PORT, the address of a name server. Without it, the environment variable NAMESRV_ADDR
-    has the address; the default is 127.0.0.1:9876.
+    has the address; the default is 127.0.0.1:9876. Accounts and TLS are options of each command, too.
     """,
     epilog="""\b
 Examples:
   rocketc admin lag -n 10.0.0.5:9876
-  rocketc admin reset-offset billing orders --to -2h --dry-run
+  rocketc admin groups --credentials tools.yml --tls-ca ca.pem
 """,
 )

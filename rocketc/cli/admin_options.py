@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import os
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import click
-from rich.cells import cell_len
 
 from rocketc.cli.arguments import Seconds
-from rocketc.cli.output import command
+from rocketc.cli.exit_codes import COULD_NOT
+from rocketc.cli.output import command, note
+from rocketc.cli.security_options import security_options, take_security
 from rocketc.client.admin import Admin
-from rocketc.client.name_servers import name_server_addresses
+from rocketc.client.name_servers import NAMESRV_ADDR, name_server_addresses
+from rocketc.errors import NotSentError, RocketcError
 from rocketc.remoting.loops import run_on_loop
-from rocketc.report.text import show_time, visible
+from rocketc.report.text import show_time
 from rocketc.tables.topics import PERM_INHERIT, PERM_READ, PERM_WRITE
 
 T = TypeVar("T")
@@ -21,9 +24,12 @@ PERMISSIONS = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE, "n
 
 
 def admin_command(
-    *examples: str, name: str | None = None, below: str = ""
+    *examples: str, name: str | None = None, partial: bool = False
 ) -> Callable[[Callable[..., int]], click.Command]:
-    """Decorate a function, as output.command(). It gets `asks`, a function that runs work with an Admin."""
+    """Decorate a function, as output.command(). It gets `asks`, a function that runs work with an Admin.
+
+    partial  brokers that are not reached are left out, named on stderr, and the exit code is 3
+    """
 
     def decorate(run: Callable[..., int]) -> click.Command:
         def with_cluster(name_server: str | None, timeout: float, **options: Any) -> int:
@@ -32,14 +38,30 @@ def admin_command(
             except ValueError as error:
                 raise click.UsageError(str(error)) from None
 
-            def asks(work: Callable[[Admin], Awaitable[T]]) -> T:
-                return run_on_loop(_asked(name_server, timeout, work))
+            security = take_security(options)
+            faults: dict[str, RocketcError] = {}
 
-            return run(asks=asks, **options)
+            async def asked(work: Callable[[Admin], Awaitable[T]]) -> T:
+                account, tls = security.credentials, security.tls
+                async with Admin(name_server, timeout=timeout, credentials=account, tls=tls, partial=partial) as admin:
+                    try:
+                        return await work(admin)
+                    finally:
+                        faults.update(admin.faults)
+
+            try:
+                code = run(asks=lambda work: run_on_loop(asked(work)), **options)
+            except NotSentError as error:
+                if name_server is not None or os.environ.get(NAMESRV_ADDR):
+                    raise
+                raise NotSentError(f"{error}; give the address of a name server with -n or {NAMESRV_ADDR}") from None
+            for fault in faults.values():
+                note(f"left out, not reached: {str(fault).partition(';')[0]}")
+            return COULD_NOT if faults else code
 
         with_cluster.__doc__ = run.__doc__
-        with_cluster.__click_params__ = [*_options(), *getattr(run, "__click_params__", [])]  # type: ignore[attr-defined]
-        return command(*examples, name=name or run.__name__, below=below)(with_cluster)
+        with_cluster.__click_params__ = [*security_options(), *_options(), *getattr(run, "__click_params__", [])]  # type: ignore[attr-defined]
+        return command(*examples, name=name or run.__name__)(with_cluster)
 
     return decorate
 
@@ -60,39 +82,6 @@ def _options() -> list[click.Parameter]:
             help="The name servers, separated by `;`. Default: NAMESRV_ADDR, or 127.0.0.1:9876.",
         ),
     ]
-
-
-async def _asked(name_server: str | None, timeout: float, work: Callable[[Admin], Awaitable[T]]) -> T:
-    async with Admin(name_server, timeout=timeout) as admin:
-        return await work(admin)
-
-
-def draw_table(names: Sequence[str], rows: Iterable[Sequence[object]], color: bool) -> str:
-    """Return a table as text, a line a row, empty without rows. No cell is cut: other programs read the lines, too.
-
-    names  of the columns; one that starts with ">" has numbers
-    rows   cells are shown with str(), and made safe for a terminal
-
-    >>> print(draw_table(("topic", ">queues"), [("orders", 8)], False), end="")
-    topic   queues
-    orders       8
-    """
-    lines = [[visible(str(cell)) for cell in row] for row in rows]
-    if not lines:
-        return ""
-    heads = [name.removeprefix(">") for name in names]
-    widths = [max(map(cell_len, column)) for column in zip(heads, *lines, strict=True)]
-    rights = [name.startswith(">") for name in names]
-    head, *rest = (_line(cells, widths, rights) for cells in (heads, *lines))
-    return "\n".join([f"\x1b[1m{head}\x1b[0m" if color else head, *rest, ""])
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], rights: Sequence[bool]) -> str:
-    padded = []
-    for cell, width, right in zip(cells, widths, rights, strict=True):
-        blanks = " " * (width - cell_len(cell))
-        padded.append(blanks + cell if right else cell + blanks)
-    return "  ".join(padded).rstrip()
 
 
 def show_perm(perm: int) -> str:

@@ -10,14 +10,17 @@ import click
 
 from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX
 from rocketc.broker.groups import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS
-from rocketc.cli.admin_options import admin_command, draw_table, show_perm, show_when
+from rocketc.cli.admin_options import admin_command, show_perm, show_when
+from rocketc.cli.admin_slaves import OfGroup, group_states, show_offsets, show_slaves, slave_states
+from rocketc.cli.admin_tables import Table, print_tables
 from rocketc.cli.exit_codes import COULD_NOT, DONE, NOT_FOUND
-from rocketc.cli.output import note, print_result
+from rocketc.cli.output import note
 from rocketc.client.admin import Admin
-from rocketc.client.cluster_state import BrokerState, ConsumersState, ConsumeState, QueueState
+from rocketc.client.cluster_state import BrokerState, ClientState, ConsumersState, ConsumeState, QueueState
 from rocketc.client.routes import ClusterInfo, MessageQueue, TopicRoute
 from rocketc.errors import AnswerError
 from rocketc.remoting.codes import Code
+from rocketc.remoting.versions import version_name
 from rocketc.tables.topics import is_system_topic
 
 T = TypeVar("T")
@@ -28,7 +31,7 @@ _JSON = click.option("-J", "--json", "as_json", is_flag=True, help="Print one JS
 _ALL = click.option("--all", "every", is_flag=True, help="Show those of the system, too.")
 
 
-@admin_command("rocketc admin brokers", "rocketc admin brokers -n 10.0.0.5:9876 --json | jq .brokers")
+@admin_command("rocketc admin brokers", "rocketc admin brokers -n 10.0.0.5:9876 --json | jq .brokers", partial=True)
 @_JSON
 def brokers(asks: Asks, as_json: bool) -> int:
     """Show all brokers of the clusters: version, rates per second, messages since midnight, use of the disk.
@@ -36,11 +39,9 @@ def brokers(asks: Asks, as_json: bool) -> int:
     The exit code is 3 if a broker does not answer; the others are shown.
     """
     found: list[BrokerState] = asks(lambda admin: admin.brokers())
-    names = ("cluster", "broker", ">id", "address", "version", ">in/s", ">out/s", ">in today", ">out today", ">disk")
-    print_result(
-        as_json,
-        lambda: {"brokers": [_broker_json(one) for one in found]},
-        lambda color: draw_table(names, map(_broker_row, found), color),
+    names = ("~cluster", "~broker", ">id", "address", "version", ">in/s", ">out/s", ">disk", ">in today", ">out today")
+    print_tables(
+        as_json, lambda: {"brokers": [_broker_json(one) for one in found]}, Table(names, map(_broker_row, found))
     )
     for one in found:
         if one.fault is not None:
@@ -55,8 +56,8 @@ def _broker_row(one: BrokerState) -> Sequence[object]:
     return (
         *(one.cluster, one.name, one.broker_id, one.address, one.version or "?"),
         *(_shown(one.rate(name), ",.1f") for name in ("putTps", "getTransferredTps")),
-        *(_shown(one.today(name), ",") for name in ("Put", "Get")),
         _shown(None if disk is None else disk * 100, ".0f", "%"),
+        *(_shown(one.today(name), ",") for name in ("Put", "Get")),
     )
 
 
@@ -81,7 +82,7 @@ def _shown(value: float | None, form: str, unit: str = "") -> str:
     return "?" if value is None else f"{value:{form}}{unit}"
 
 
-@admin_command("rocketc admin topics", "rocketc admin topics orders --json | jq .queues")
+@admin_command("rocketc admin topics", "rocketc admin topics orders --json | jq .queues", partial=True)
 @click.argument("topic", nargs=-1)
 @_ALL
 @_JSON
@@ -94,15 +95,14 @@ def topics(asks: Asks, topic: tuple[str, ...], every: bool, as_json: bool) -> in
     found: dict[str, _Topic] = asks(lambda admin: _topics(admin, topic, every))
     present = {name: one for name, one in found.items() if one is not None}
     names = (
-        ("topic", "broker", ">queue", ">min offset", ">max offset", "last message")
+        ("~topic", "~broker", ">queue", ">min offset", ">max offset", "last message")
         if topic
-        else ("topic", ">brokers", ">queues", "permission", ">messages", "last message")
+        else ("~topic", ">brokers", ">queues", "permission", ">messages", "last message")
     )
-    rows = _queue_rows(present) if topic else _topic_rows(present)
-    print_result(
+    print_tables(
         as_json,
         lambda: {"queues": _queues_json(present)} if topic else {"topics": _topics_json(present)},
-        lambda color: draw_table(names, rows, color),
+        Table(names, _queue_rows(present) if topic else _topic_rows(present)),
     )
     for name in found.keys() - present.keys():
         note(f"there is no topic {name!r}")
@@ -182,17 +182,19 @@ def _queues_json(found: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-@admin_command("rocketc admin groups", "rocketc admin groups --json | jq '.groups[] | select(.lag > 1000)'")
+@admin_command(
+    "rocketc admin groups", "rocketc admin groups --json | jq '.groups[] | select(.lag > 1000)'", partial=True
+)
 @_ALL
 @_JSON
 def groups(asks: Asks, every: bool, as_json: bool) -> int:
     """Show the consumer groups: how many consumers are online, how fast they are, and how far behind."""
     found: dict[str, tuple[ConsumersState, ConsumeState]] = asks(lambda admin: _groups(admin, every))
-    names = ("group", ">consumers", "model", ">out/s", ">lag", "topics")
-    print_result(
+    names = ("~group", ">consumers", "model", ">out/s", ">lag", "~topics")
+    print_tables(
         as_json,
         lambda: {"groups": [_group_json(name, *one) for name, one in found.items()]},
-        lambda color: draw_table(names, (_group_row(name, *one) for name, one in found.items()), color),
+        Table(names, (_group_row(name, *one) for name, one in found.items())),
     )
     if not found and not as_json:
         note("there are no consumer groups; --all shows those of the system")
@@ -235,32 +237,56 @@ def _topics_of(group: str, online: ConsumersState, state: ConsumeState) -> list[
     return sorted(found - {RETRY_PREFIX + group})
 
 
-@admin_command("rocketc admin lag", "rocketc admin lag billing --json | jq '[.queues[].lag] | add'")
+@admin_command(
+    "rocketc admin lag",
+    "rocketc admin lag billing --json | jq '[.queues[].lag] | add'",
+    "rocketc admin lag --slaves",
+    partial=True,
+)
 @click.argument("group", nargs=-1)
+@click.option("--slaves", is_flag=True, help="Show how far slaves are behind; with GROUP, its offsets on all brokers.")
 @_JSON
-def lag(asks: Asks, group: tuple[str, ...], as_json: bool) -> int:
+def lag(asks: Asks, group: tuple[str, ...], slaves: bool, as_json: bool) -> int:
     """Show how many messages consumer groups have not consumed, the largest first; each queue of the groups GROUP.
 
     The offsets of a broadcasting group are with its consumers; brokers do not know them.
     The exit code is 1 if a group GROUP has never consumed.
     """
+    if slaves and not group:
+        return show_slaves(asks(slave_states), as_json)
+    if slaves:
+        offsets: dict[str, OfGroup] = asks(lambda admin: group_states(admin, group))
+        show_offsets(offsets, as_json)
+        unknown = [name for name, states in offsets.items() if not any(one.queues for _, _, one in states)]
+        for name in unknown:
+            note(f"the group {name!r} has consumed nothing")
+        return NOT_FOUND if unknown else DONE
     found: dict[str, ConsumeState] = asks(lambda admin: _lags(admin, group))
     names = (
-        ("group", "topic", "broker", ">queue", ">broker offset", ">consumer offset", ">lag", "last consumed")
+        ("~group", "~topic", "~broker", ">queue", ">lag", ">broker offset", ">consumer offset", "last consumed")
         if group
-        else (">lag", ">out/s", "group", "topic")
+        else (">lag", ">out/s", "~group", "~topic")
     )
-    print_result(
+    print_tables(
         as_json,
         lambda: {"queues": _lags_json(found)} if group else {"groups": _sums(found)},
-        lambda color: draw_table(names, _lag_rows(found) if group else _sum_rows(found), color),
+        Table(names, _lag_rows(found) if group else _sum_rows(found)),
     )
     missing = [name for name in group if not found[name].queues]
-    for name in missing:
+    is_empty = not any(state.queues for state in found.values())
+    lost: list[str] = asks(_without_master) if missing or is_empty else []
+    for name in lost:
+        note(f"no master of {name} is registered now: --slaves asks its slaves")
+    for name in missing if not lost else ():
         note(f"the group {name!r} has consumed nothing")
-    if not group and not as_json and not any(state.queues for state in found.values()):
+    if not group and not as_json and is_empty and not lost:
         note("no consumer group has consumed anything")
     return NOT_FOUND if missing else DONE
+
+
+async def _without_master(admin: Admin) -> list[str]:
+    """The names of the brokers of which only slaves are registered."""
+    return [name for name, one in sorted((await admin.cluster()).brokers.items()) if one.master is None]
 
 
 async def _lags(admin: Admin, names: Sequence[str]) -> dict[str, ConsumeState]:
@@ -288,7 +314,7 @@ def _sum_rows(found: dict[str, ConsumeState]) -> Iterable[Sequence[object]]:
 def _lag_rows(found: dict[str, ConsumeState]) -> Iterable[Sequence[object]]:
     for name, state in found.items():
         for queue, one in state.queues.items():
-            numbers = (f"{number:,}" for number in (one.broker_offset, one.consumer_offset, one.lag))
+            numbers = (f"{number:,}" for number in (one.lag, one.broker_offset, one.consumer_offset))
             yield name, *queue, *numbers, show_when(one.last_timestamp)
 
 
@@ -309,7 +335,7 @@ def _lags_json(found: dict[str, ConsumeState]) -> list[dict[str, Any]]:
     ]
 
 
-@admin_command("rocketc admin connections billing", "rocketc admin connections shop --producers")
+@admin_command("rocketc admin connections billing", "rocketc admin connections shop --producers", partial=True)
 @click.argument("group")
 @click.option("--producers", is_flag=True, help="GROUP is a group of producers.")
 @_JSON
@@ -322,10 +348,19 @@ def connections(asks: Asks, group: str, producers: bool, as_json: bool) -> int:
         state = ConsumersState(tuple(asks(lambda admin: admin.producers(group))))
     else:
         state = asks(lambda admin: admin.consumers(group))
-    print_result(as_json, lambda: _clients_json(group, state), lambda color: _clients_text(state, color))
+    print_tables(
+        as_json,
+        lambda: _clients_json(group, state),
+        Table(("~client id", "address", "language", "version"), map(_client_row, state.clients)),
+        Table(("~topic", "~subscription"), state.subscriptions.items()),
+    )
     if not state.clients:
         note(f"no {'producer' if producers else 'consumer'} of the group {group!r} is online")
     return DONE if state.clients else NOT_FOUND
+
+
+def _client_row(one: ClientState) -> Sequence[object]:
+    return one.client_id, one.address, one.language, version_name(one.version)
 
 
 def _clients_json(group: str, state: ConsumersState) -> dict[str, Any]:
@@ -335,16 +370,16 @@ def _clients_json(group: str, state: ConsumersState) -> dict[str, Any]:
         "messageModel": state.message_model or None,
         "subscriptions": state.subscriptions,
         "clients": [
-            {"clientId": one.client_id, "address": one.address, "language": one.language, "version": one.version}
+            {
+                "clientId": one.client_id,
+                "address": one.address,
+                "language": one.language,
+                "version": one.version,
+                "versionName": version_name(one.version),
+            }
             for one in state.clients
         ],
     }
-
-
-def _clients_text(state: ConsumersState, color: bool) -> str:
-    clients = draw_table(("client id", "address", "language", ">version"), state.clients, color)
-    subscriptions = draw_table(("topic", "subscription"), state.subscriptions.items(), color)
-    return "\n".join(filter(None, (clients, subscriptions)))
 
 
 async def _each(names: Sequence[str], ask: Callable[[str], Awaitable[T]]) -> list[T]:

@@ -17,9 +17,10 @@ from rocketc.cli.output import Out
 from rocketc.config import StoreConfig
 from rocketc.config_fields import parse_size
 from rocketc.derived.queue_files import UNIT_BYTES
-from rocketc.errors import StoreIOError
+from rocketc.errors import SqlError, StoreIOError
 from rocketc.files.paths import base_of
 from rocketc.jobs.file_kinds import KINDS, Files, find_files
+from rocketc.read.sql import whole_sql
 from rocketc.report.messages import BODY_FORMS, Printer, compile_format, json_printer
 
 JAVA_INT_MAX = (1 << 31) - 1
@@ -91,6 +92,20 @@ class Regex(click.ParamType):  # type: ignore[type-arg, unused-ignore]
             return re.compile(value)
         except (re.error, OverflowError, RecursionError) as error:
             self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
+
+
+class Sql(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """An SQL92 filter of RocketMQ, compiled."""
+
+    name = "filter"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return whole_sql(value)
+        except SqlError as error:
+            self.fail(str(error), param, ctx)
 
 
 @dataclass(frozen=True)

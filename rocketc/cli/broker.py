@@ -24,7 +24,8 @@ from rocketc.report.text import plain
 _PORT = click.IntRange(0, 65535)  # rocketc.cli.arguments would load much that a broker does not need
 
 
-@command("rocketc broker /data/store", "rocketc broker -c broker.conf --name-server 10.0.0.5:9876")
+@command("rocketc broker /data/store", "rocketc broker -c broker.conf --name-server 10.0.0.5:9876",
+         "rocketc broker /data/copy --role slave --name-server 10.0.0.5:9876")  # fmt: skip
 @click.argument("store", required=False, type=click.Path())
 @click.option("-c", "--conf", type=click.Path(), metavar="FILE", help="RocketMQ's broker.conf.")
 @click.option("-n", "--name-server", metavar="ADDRESSES", help="Register with these name servers, separated by `;`.")
@@ -35,6 +36,8 @@ _PORT = click.IntRange(0, 65535)  # rocketc.cli.arguments would load much that a
     "--metrics-port", type=_PORT, metavar="N", help="Serve metrics for Prometheus on this port; 0: a free one."
 )
 @click.option("--flush", type=click.Choice(["async", "sync"]), help="sync: answer sends when they are on the disk.")
+@click.option("--role", type=click.Choice(["master", "slave"]),
+              help="slave: copy the log of the master with the same broker name, and serve reads.")  # fmt: skip
 @click.option("--temporary", is_flag=True, help="Use a store of small files that is removed at the end; without STORE.")
 @click.option("--settings", metavar="JSON", help="Fields of BrokerConfig and StoreConfig, over those of --conf.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line when it serves: name_server, address, store, pid.")
@@ -47,6 +50,7 @@ def broker(
     namesrv_port: int | None,
     metrics_port: int | None,
     flush: Flush | None,
+    role: str | None,
     temporary: bool,
     settings: str | None,
     as_json: bool,
@@ -87,6 +91,8 @@ def broker(
         fields |= {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": metrics_port}
     if temporary and store is not None:
         raise click.UsageError("--temporary makes a store of its own; leave out STORE")
+    if role is not None:
+        store_config = _with_role(role, store_config, fields)
     path = store or store_config.store_path_root_dir
     if path is None and not temporary:
         raise click.UsageError("give the path of the store, or storePathRootDir in the file of --conf")
@@ -101,9 +107,25 @@ def broker(
             path = ending.enter_context(temporary_folder())
             store_config = temporary_config(store_config, of_store)
         serving = partial(
-            _serve, str(path), config, store_config, 9876 if namesrv_port is None else namesrv_port, as_json, until_eof
+            _serve,
+            str(path),
+            config,
+            store_config,
+            9876 if namesrv_port is None else namesrv_port,
+            conf,
+            as_json,
+            until_eof,
         )
         return serve(serving, logging.WARNING if as_json else logging.INFO)
+
+
+def _with_role(role: str, config: StoreConfig, fields: dict[str, Any]) -> StoreConfig:
+    """Return the settings of the store for a role, and set the broker's id: it may be that of the other role."""
+    if role == "slave":
+        fields["broker_id"] = max(fields.get("broker_id", 0), 1)
+        return config.replace(broker_role="SLAVE")
+    fields["broker_id"] = 0
+    return config.replace(broker_role="ASYNC_MASTER") if config.broker_role == "SLAVE" else config
 
 
 def _settings(text: str | None) -> dict[str, Any]:
@@ -140,6 +162,7 @@ async def _serve(
     config: Any,
     store_config: StoreConfig,
     namesrv_port: int,
+    conf: str | None,
     as_json: bool,
     until_eof: bool,
     stop: asyncio.Event,
@@ -150,15 +173,18 @@ async def _serve(
         threading.Thread(target=_follow_stdin, args=(asyncio.get_running_loop(), stop), daemon=True).start()
     is_serving = False
     try:
-        async with running_broker(path, config, store_config, namesrv_port=namesrv_port) as running:
+        async with running_broker(path, config, store_config, namesrv_port=namesrv_port, conf=conf) as running:
             metrics = {} if running.metrics_url is None else {"metrics": running.metrics_url}
             is_serving = True
             if as_json:
                 with Out() as out:
                     place = {"name_server": running.name_server, "address": running.address}
+                    place["ha_address"] = running.ha_address
                     out.json({**place, "store": path, "pid": os.getpid(), **metrics})
             else:
                 note(f"name server {running.name_server}, broker {running.address}, store {path}; Ctrl-C ends it")
+                if running.controller.slave is not None:
+                    note(running.controller.slave.shown(config))
                 for url in metrics.values():
                     note(f"metrics at {url}")
             if not (is_loopback(config.bind_address) or config.acl_enable or running.controller.tls.is_mutual):

@@ -6,18 +6,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import click
 
 from rocketc.cli.arguments import Start, StartAt, choose_printer, named_files, prints_messages, takes_kind
 from rocketc.cli.output import DamageNotes, Out, command
-from rocketc.cli.selection import Selection, selects
+from rocketc.cli.security_options import with_security
+from rocketc.cli.selecting import selects
+from rocketc.cli.selection import Selection
 from rocketc.files.paths import resolve
 from rocketc.files.remote import refuse_urls
 from rocketc.jobs.lookup import find_in_queue
 from rocketc.read._message import Message
-from rocketc.read.scan import ScanReport, torn_tail
+from rocketc.read.scan_report import ScanReport, torn_tail
 from rocketc.report.messages import TOKENS, line_printer, uses_body
+
+if TYPE_CHECKING:
+    from rocketc.client.topic_scan import TopicStart
 
 
 def _describe_format() -> str:
@@ -31,6 +37,7 @@ def _describe_format() -> str:
 @command(
     "rocketc cat /data/store -t orders --from -15m --grep 'timeout|refused'",
     "rocketc cat /data/store -t orders -F -o end --json | jq -r .body",
+    "rocketc cat rocketmq://127.0.0.1:9876/orders --tag web -F",
     above=f"\b\nFORMAT has the tokens of kcat. A newline is printed only where FORMAT has one:\n{_describe_format()}",
 )
 @selects
@@ -49,6 +56,7 @@ def _describe_format() -> str:
 )
 @click.option("-F", "--follow", is_flag=True, help="Wait for new messages and print them, until Ctrl-C or -c.")
 @takes_kind
+@with_security
 def cat(
     selection: Selection,
     offset: Start | None,
@@ -68,21 +76,28 @@ def cat(
     With one topic, one queue and -o OFFSET, the consume queue of the store tells where to begin. Damage before that
     position is not reported.
 
+    PATH can also be a topic of a running cluster, rocketmq://HOST:PORT/TOPIC with the address of a name server. The
+    messages that are there are printed in the order of the broker's log, those of several brokers by store time. The
+    command joins no group, and nothing of it stays in the cluster.
+
     PATH can also name other files of a store. Of consumequeue, batchconsumequeue, consumequeue_ext and index files it
     prints the units; of checkpoint and config/*.json it prints the content. Options for these are -c and --json, and -o
     for queues.
     """
-    if (files := named_files(selection.paths, kind, index_slots)) is not None:
+    of_cluster = type(selection) is not Selection
+    if of_cluster and (kind is not None or index_slots is not None):
+        raise click.UsageError(f"{'--as' if kind is not None else '--index-slots'} is for files, not for a cluster")
+    if not of_cluster and (files := named_files(selection.paths, kind, index_slots)) is not None:
         from rocketc.cli.cat_files import cat_files
 
         return cat_files(files, offset, count, as_json, index_slots)
     if offset is not None and offset.kind == "end" and not follow:
         raise click.UsageError("-o end begins after the last message: add -F to wait for new ones")
     if selection.options["where"] is None and not uses_body(spec, body):
-        selection = Selection(selection.paths, selection.options | {"decompress": False})
+        selection = replace(selection, options=selection.options | {"decompress": False})
     with Out(live=follow) as out, DamageNotes(out):
         show = choose_printer(spec, as_json, body, out, line_printer)
-        run = _Run(selection, offset)
+        run = _ClusterRun(selection, offset) if of_cluster else _Run(selection, offset)
         if follow:
             selection.note_missing_topics(0, ahead=True)
         shown = 0
@@ -103,6 +118,44 @@ def _placed(selection: Selection, offset: Start | None) -> Selection:
     if at is None:
         return selection
     return replace(selection, options=selection.options | {"start": max(at, selection.options["start"] or 0)})
+
+
+class _ClusterRun:
+    """The scans of a cluster that a command line needs: one, or one for the last messages and one that follows."""
+
+    def __init__(self, selection: Selection, offset: Start | None) -> None:
+        self._selection, self._offset = selection, offset
+        start_at = {} if offset is None else {"start_at": _start_at(offset)}
+        self._scans = [selection.scan(**start_at)]
+
+    @property
+    def report(self) -> ScanReport:
+        """The reports of all scans, added up."""
+        return ScanReport.total(scan.report for scan in self._scans)
+
+    def read(self) -> Iterator[Message]:
+        """Yield the messages that the topics have now."""
+        messages = iter(self._scans[0])
+        if self._offset is None or self._offset.kind == "end":
+            return messages
+        if self._offset.kind == "last":
+            return iter(_last_of_each_queue(messages, self._offset.number, lambda m: m.store_host))
+        first = self._offset.number
+        return (m for m in messages if m.queue_offset >= first)
+
+    def follow(self, idle: Callable[[], None]) -> Iterator[Message]:
+        """Yield the messages that the topics have now, from the -o position, and then each new message."""
+        if self._offset is not None and self._offset.kind == "last":
+            yield from self.read()
+            self._scans.append(self._selection.scan(positions=self._scans[0].ends))  # type: ignore[attr-defined]
+        first = self._offset.number if self._offset is not None and self._offset.kind == "offset" else 0
+        yield from (m for m in self._scans[-1].follow(idle=idle) if m.queue_offset >= first)
+
+
+def _start_at(offset: Start) -> TopicStart:
+    from rocketc.client.topic_scan import TopicStart  # late: commands on stores do not need the client
+
+    return TopicStart(offset.kind, offset.number)
 
 
 class _Run:
@@ -167,10 +220,15 @@ def _end_of(report: ScanReport) -> int | None:
     return torn.start if torn else report.end
 
 
-def _last_of_each_queue(messages: Iterable[Message], number: int) -> list[Message]:
-    """Return the last `number` messages of each queue, in the order of the log."""
-    queues: dict[tuple[str, int], deque[tuple[int, Message]]] = {}
+def _last_of_each_queue(
+    messages: Iterable[Message], number: int, broker_of: Callable[[Message], str] = lambda m: ""
+) -> list[Message]:
+    """Return the last `number` messages of each queue, in the order of the log.
+
+    broker_of  of a message, if there are several: each has queues of its own
+    """
+    queues: dict[tuple[str, str, int], deque[tuple[int, Message]]] = {}
     for i, m in enumerate(messages):
-        queue = queues.setdefault((m.topic, m.queue_id), deque(maxlen=number))
+        queue = queues.setdefault((broker_of(m), m.topic, m.queue_id), deque(maxlen=number))
         queue.append((i, m))
     return [m for _, m in sorted(entry for queue in queues.values() for entry in queue)]

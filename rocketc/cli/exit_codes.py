@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rocketc.errors import ConfigTableError, CorruptRecordError, IllegalMessageError, PhyOffsetError
+from rocketc.errors import (
+    ConfigTableError,
+    CorruptRecordError,
+    IllegalMessageError,
+    PhyOffsetError,
+    ReplicaError,
+    TopicNotFoundError,
+)
 
 DONE = 0  # also for a store that is merely empty
 DAMAGED = 1  # bytes are damaged or missing; of put: a line that is not a message
@@ -16,7 +23,7 @@ INTERRUPTED = 130  # Ctrl-C; other signals end a command with 128 + their number
 SUMMARY = f"""\
 {DONE} done, {DAMAGED} damage or nothing found, {USAGE} wrong usage, {COULD_NOT} could not (path, permission, disk)"""
 
-_DAMAGE = (ConfigTableError, CorruptRecordError, IllegalMessageError, PhyOffsetError)
+_DAMAGE = (ConfigTableError, CorruptRecordError, IllegalMessageError, PhyOffsetError, ReplicaError)
 
 
 def code_of(error: BaseException) -> int:
@@ -25,6 +32,8 @@ def code_of(error: BaseException) -> int:
     >>> code_of(CorruptRecordError(None, 0, "bad_magic")), code_of(OSError(28, "No space left on device"))
     (1, 3)
     """
+    if isinstance(error, TopicNotFoundError):
+        return NOT_FOUND
     return DAMAGED if isinstance(error, _DAMAGE) else COULD_NOT
 
 

@@ -11,18 +11,23 @@ from typing import Any
 
 import click
 
-from rocketc.cli.arguments import Number, Size
+from rocketc.cli.arguments import Number, Seconds, Size
 from rocketc.cli.exit_codes import COULD_NOT, DONE, NOT_FOUND
 from rocketc.cli.output import DamageNotes, Out, command, note, progress, writes_output
-from rocketc.cli.selection import Selection, selects
+from rocketc.cli.security_options import with_security
+from rocketc.cli.selecting import selects
+from rocketc.cli.selection import Selection
 from rocketc.cli.signals import Ended, signals_raise
 from rocketc.exports.columns import ROW_GROUP_BYTES
 from rocketc.exports.export import Export, ExportReport
 from rocketc.exports.folder import SOURCES
 from rocketc.exports.formats import COMPRESSIONS
 from rocketc.read._arrow import COLUMN_NAMES
-from rocketc.read.scan import ScanReport
+from rocketc.read.scan_report import ScanReport
 from rocketc.report.text import many, show_size
+
+_INTERVAL = 300.0  # seconds between two looks for new messages
+_COMMIT_BYTES = 1 << 30
 
 
 class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -46,6 +51,8 @@ class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @command(
     "rocketc export /data/store -o day.parquet --from 2026-01-31 --to 2026-02-01",
     "rocketc export /data/store -o archive/ --engine spark",
+    "rocketc export rocketmq://127.0.0.1:9876/orders -o orders.parquet",
+    "rocketc export rocketmq://127.0.0.1:9876/orders* -o lake/ --follow",
 )
 @selects
 @click.option(
@@ -85,8 +92,29 @@ class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     default="rocketc",
     help="spark: write an archive by topic,date; each run adds the new messages, and tables of damage and statistics.",
 )
+@click.option(
+    "-F",
+    "--follow",
+    is_flag=True,
+    help="Of a cluster: keep a folder by topic,date up to date until Ctrl-C. It has each message once, also after a "
+    "kill; the next run continues.",
+)
+@click.option("--append", is_flag=True, help="As --follow, but add the messages that are there now, and end.")
+@click.option(
+    "--interval",
+    type=Seconds(0.01, 86_400),
+    metavar="SECONDS",
+    help="With --follow: time between two looks for new messages. Default: 300.",
+)
+@click.option(
+    "--commit-size",
+    type=Size(),
+    metavar="SIZE",
+    help="With --follow, --append: size of the messages that are added at once, about. Default: 1GiB.",
+)
 @click.option("--jobs", type=Number(1, 256), metavar="N", help="Number of threads. Default: one per core.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print a summary as one JSON object on stdout.")
+@with_security
 def export(
     selection: Selection,
     output: str,
@@ -97,6 +125,10 @@ def export(
     row_group_size: int,
     force: bool,
     engine: str,
+    follow: bool,
+    append: bool,
+    interval: float | None,
+    commit_size: int | None,
     jobs: int | None,
     as_json: bool,
 ) -> int:
@@ -105,16 +137,30 @@ def export(
     To export one day, give that date with --from and the next date with --to. Dates are days in UTC, and a message
     belongs to the day when it was stored.
 
+    PATH can also be a topic of a running cluster, rocketmq://HOST:PORT/TOPIC: the messages that are there are written.
+
+    With --follow or --append, new messages are added to a folder of Parquet files that earlier runs have written.
+
     The file appears when it is complete: an export that fails or is killed leaves no file. Parquet and Arrow need
     pyarrow. JSON Lines are those of `rocketc cat --json`. Times in CSV are ISO-8601 in UTC; a body that is not UTF-8 is
     in the column bodyBase64. Damaged bytes are skipped and reported on stderr; the exit code is then 1.
     """
+    other = {"-o -": output == "-", "--format": form not in (None, "parquet"), "--force": force}
+    other["--row-group-size"] = row_group_size != ROW_GROUP_BYTES
+    _check_growing(selection, engine, follow, append, interval, commit_size)
     if engine == "spark":
         from rocketc.cli.export_spark import export_spark
 
-        other = {"-o -": output == "-", "--format": form not in (None, "parquet"), "--force": force}
-        other["--row-group-size"] = row_group_size != ROW_GROUP_BYTES
         return export_spark(selection, output, columns, partition_by, compression, jobs, as_json, other)
+    if follow or append:
+        from rocketc.cli.export_cluster import export_cluster, refuse_narrowing
+
+        what = "--follow" if follow else "--append"
+        refuse_narrowing(selection.options, other | {"--jobs": jobs}, what)
+        if partition_by not in (None, ["topic", "date"]):
+            raise click.UsageError(f"{what} writes folders by topic,date: leave out --partition-by")
+        wait = (_INTERVAL if interval is None else interval) if follow else None
+        return export_cluster(selection, output, columns, compression, wait, commit_size or _COMMIT_BYTES, as_json)  # type: ignore[arg-type]
     to_stdout = output == "-"
     if to_stdout and as_json:
         raise click.UsageError("--json prints a summary on stdout and can't be used with -o -")
@@ -156,6 +202,26 @@ def export(
         files = f" in {many(report.files, 'file')}" if partition_by else ""
         note(f"{many(report.rows, 'message')} written{where}: {show_size(report.bytes)}{files}")
     return ended.code if ended.code is not None else selection.conclude(report.scan, report.rows)
+
+
+def _check_growing(
+    selection: Selection, engine: str, follow: bool, append: bool, interval: float | None, commit_size: int | None
+) -> None:
+    """Raise click.UsageError for options of archives that do not fit together."""
+    if follow and append:
+        raise click.UsageError("--follow and --append exclude each other")
+    if interval is not None and not follow:
+        raise click.UsageError("--interval is for --follow")
+    if commit_size is not None and not (follow or append):
+        raise click.UsageError("--commit-size is for --follow and --append")
+    if not (follow or append):
+        return
+    if engine == "spark":
+        raise click.UsageError("--engine spark adds the messages that are there now: leave out --follow and --append")
+    if type(selection) is Selection:
+        raise click.UsageError(
+            "--follow and --append are for a cluster, rocketmq://HOST:PORT/TOPIC; a store needs --engine spark"
+        )
 
 
 class _NothingFoundError(Exception):

@@ -12,6 +12,7 @@ from rocketc.cli.exit_codes import COULD_NOT, DAMAGED, DONE
 from rocketc.cli.output import Out, note, progress
 from rocketc.cli.selection import Selection
 from rocketc.cli.signals import Ended, signals_raise
+from rocketc.exports.archive_queues import QueueDamage
 from rocketc.files.paths import resolve
 from rocketc.report.text import many, show_size
 
@@ -52,7 +53,15 @@ def export_spark(
     if partition_by not in (None, ["topic", "date"]):
         raise click.UsageError("--engine spark writes folders by topic,date: leave out --partition-by")
     topics = options["topics"]
-    if topics is not None and not all(isinstance(topic, str) for topic in topics):
+    of_cluster: dict[str, Any] = {}
+    if type(selection) is not Selection:
+        from rocketc.cli.cluster_selection import ClusterSelection
+
+        assert isinstance(selection, ClusterSelection)
+        security = selection.security
+        of_cluster = {"credentials": security.credentials, "tls": security.tls, "group": selection.group}
+        topics = None if selection.names_topic else selection.topics
+    elif topics is not None and not all(isinstance(topic, str) for topic in topics):
         raise click.UsageError("--engine spark takes topic names, not a /REGEX/")
     try:
         from rocketc.spark import archive as spark_archive  # first: without pyspark its error says what to install
@@ -67,7 +76,7 @@ def export_spark(
         try:
             spark = _session(jobs)
             try:
-                size = sum(file.size for log in resolve(source) for file in log.files)
+                size = 0 if of_cluster else sum(file.size for log in resolve(source) for file in log.files)
                 with progress("archiving", size) as update:
                     report = spark_archive.archive(
                         spark,
@@ -79,6 +88,7 @@ def export_spark(
                         decompress=options["decompress"],
                         compression=compression,
                         progress=update,
+                        **of_cluster,
                     )
             finally:
                 spark.stop()
@@ -97,8 +107,8 @@ def export_spark(
     if report.torn:
         note(f"{report.torn}; it is at the end of the log, and the next run reads it again")
     if report.damage:
-        lost = sum(one.stop - one.start for one in report.damage)
-        note(f"damage: {many(len(report.damage), 'range')}, {lost} bytes lost")
+        lost, what = sum(one.stop - one.start for one in report.damage), "messages" if of_cluster else "bytes"
+        note(f"damage: {many(len(report.damage), 'range')}, {lost} {what} lost")
         return DAMAGED
     return DONE if report.messages else selection.conclude_archive()
 
@@ -138,6 +148,6 @@ def _summary(report: ArchiveReport) -> dict[str, Any]:
         "files": report.files,
         "start": report.start,
         "stop": report.stop,
-        "damage": [asdict(damage) for damage in report.damage],
+        "damage": [one.to_json() if isinstance(one, QueueDamage) else asdict(one) for one in report.damage],
         "torn": asdict(report.torn) if report.torn else None,
     }

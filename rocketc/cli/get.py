@@ -12,14 +12,18 @@ import click
 
 from rocketc import _layout as layout
 from rocketc.cli.arguments import Number, choose_printer, prints_messages
+from rocketc.cli.cluster_url import only_cluster
 from rocketc.cli.exit_codes import DONE, NOT_FOUND
 from rocketc.cli.output import DamageNotes, Out, command, note, progress
+from rocketc.cli.security_options import take_security, with_security
+from rocketc.cli.selecting import refuse_cluster_options
 from rocketc.cli.selection import Selection, paths_argument, topics_option
 from rocketc.format.ids import OffsetId, decode_offset_id, decode_unique_id
 from rocketc.jobs.lookup import KeyLookup, RecordNotFound, at_offset
 from rocketc.read._message import Message
 from rocketc.read.regex import limited
-from rocketc.read.scan import Scan, ScanReport
+from rocketc.read.scan import Scan
+from rocketc.read.scan_report import ScanReport
 from rocketc.report.messages import BODY_FORMS, Printer, uses_body
 from rocketc.report.text import in_words, many, show_size, show_time, visible
 
@@ -47,7 +51,9 @@ _FLAGS = {
 
 
 @command(
-    "rocketc get /data/store --phy-offset 361996", "rocketc get /data/store --key 10086 -t orders --json | jq .body"
+    "rocketc get /data/store --phy-offset 361996",
+    "rocketc get /data/store --key 10086 -t orders --json | jq .body",
+    "rocketc get rocketmq://127.0.0.1:9876/orders --key 10086",
 )
 @paths_argument
 @click.option(
@@ -71,14 +77,17 @@ _FLAGS = {
 )
 @topics_option("Search only this topic")
 @prints_messages("see `rocketc cat -h`", "Form of the body, as in `cat`. Of a body that is not text, its first bytes.")
+@with_security
 def get(
     path: tuple[str, ...], phy_offset: int | None, ident: str | None, key: str | None, topic: Topics, count: int | None,
-    as_json: bool, spec: str | None, body: str,
+    as_json: bool, spec: str | None, body: str, **given: Any,
 ) -> int:  # fmt: skip
     """Print a message of a store, a commit log folder, or log files, with all its fields.
 
     Give exactly one of --phy-offset, --id and --key. For an inner batch (one record with several messages),
     --phy-offset and an offset id print all its messages. The exit code is 1 if no message is found.
+
+    PATH can also be a topic of a running cluster, rocketmq://HOST:PORT/TOPIC. Its brokers find ids and keys.
     """
     if (phy_offset is not None) + (ident is not None) + (key is not None) != 1:
         raise click.UsageError("give one of --phy-offset, --id and --key")
@@ -86,9 +95,20 @@ def get(
         raise click.UsageError("-t can't be used with --phy-offset, only with --id and --key")
     if ident == "" or key == "":
         raise click.UsageError("the id or key is empty")
+    url = only_cluster(path)
+    if url is not None and phy_offset is not None:
+        raise click.UsageError("--phy-offset is for files of a log: each broker of a cluster has a log of its own")
+    if url is None:
+        refuse_cluster_options(given)
     with Out() as out, DamageNotes(out):
         show = choose_printer(spec, as_json, body, out, full_printer)
         decompress = uses_body(spec, body)
+        if url is not None:
+            from rocketc.cli.get_cluster import get_of_cluster  # late: it needs the client
+
+            offset_id = None if key is not None else _kinds(ident or "")[0]
+            security, text = take_security(given), key or ident or ""
+            return get_of_cluster(url, security, topic, offset_id, text, key is not None, count, decompress, show, out)
         try:
             if phy_offset is not None:
                 return _print(islice(at_offset(path, phy_offset, progress, decompress), count), show, out)

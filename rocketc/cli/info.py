@@ -13,7 +13,7 @@ from rocketc.cli.arguments import named_files, takes_kind
 from rocketc.cli.exit_codes import COULD_NOT, DAMAGED, DONE
 from rocketc.cli.output import command, note, print_result, progress
 from rocketc.jobs.inventory import CHECKPOINT_FIELDS, File, Hole, Inventory, take_inventory
-from rocketc.read.scan import torn_tail
+from rocketc.read.scan_report import torn_tail
 from rocketc.report.summaries import other_lines
 from rocketc.report.tables import add_rows, columns, render_report, section, some
 from rocketc.report.text import damage_text, deleted_text, gap_text, many, show_size, show_span, show_time, visible

@@ -21,8 +21,10 @@ COMMANDS = {
     "verify": "Check every record of a store or a copy; report all errors.",
     "export": "Write messages to Parquet, Arrow, CSV or JSON Lines.",
     "put": "Put lines, files or JSON Lines into a store.",
+    "consume": "Print a topic of a cluster as a consumer group.",
     "rebuild": "Rebuild the consume queues and the index from the log.",
     "salvage": "Copy all valid messages of a damaged store to a new one.",
+    "replicate": "Copy the log of a running master, and keep up with it.",
     "clean": "Show which old log files would be deleted, ask, delete.",
     "namesrv": "Run a name server for RocketMQ's brokers and clients.",
     "bench": "Compare a store with this machine's memory and disk.",
@@ -54,8 +56,8 @@ Examples:
   rocketc salvage /data/broken /data/new
   rocketc clean /data/store --older-than 7d --dry-run
 
-Only put, rebuild and clean change a store; salvage creates one. Results go to stdout, everything else to stderr.
-Exit code: {SUMMARY}.""",
+Only put, rebuild and clean change a store; salvage and replicate create one. Results go to stdout, everything else to
+stderr. Exit code: {SUMMARY}.""",
 )
 @click.version_option(package_name="rocketc", prog_name="rocketc", message="%(prog)s %(version)s")
 @click.pass_context

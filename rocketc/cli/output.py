@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import click
 
 from rocketc.cli.exit_codes import COULD_NOT, DONE, INTERRUPTED, code_of
-from rocketc.errors import CorruptRecordError, DamageWarning, MissingTopicWarning, RocketcError
+from rocketc.errors import CorruptRecordError, DamageWarning, MissingTopicWarning, PatternTimeoutError, RocketcError
 from rocketc.report.text import in_words, plain, visible, visible_json
 
 BLOCK_BYTES = 1 << 16
@@ -74,10 +74,19 @@ class Out:
         self._size = 0
 
     def write(self, data: bytes) -> None:
-        self._parts.append(data)
-        self._size += len(data)
+        self.write_later(data)
         if self._live or self._size >= BLOCK_BYTES:
             self.flush()
+
+    def write_later(self, data: bytes) -> None:
+        """Add bytes to those that the next flush() writes."""
+        self._parts.append(data)
+        self._size += len(data)
+
+    def forget(self) -> None:
+        """Drop the bytes that were not given to the operating system yet."""
+        self._parts.clear()
+        self._size = 0
 
     def write_text(self, text: str) -> None:
         """Write text. Bytes of a file name that are not UTF-8 are escaped; in JSON, with the escapes of JSON."""
@@ -120,7 +129,7 @@ def writes_output() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        if error.filename is not None:
+        if error.filename is not None or isinstance(error, PatternTimeoutError):
             raise
         raise OutputError(error.errno, error.strerror) from None
 
@@ -229,7 +238,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """While entered, update(done) moves a progress bar on stderr, if stderr is a terminal and the work takes long.
 
     what   the label of the bar: "exporting"
-    total  bytes
+    total  bytes; 0: not known
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda done: None
@@ -268,7 +277,7 @@ class _Bar:
         console = Console(file=sys.stderr, legacy_windows=False)
         columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(True), TimeRemainingColumn(compact=True)
         bar = Progress(*columns, console=console, transient=True, auto_refresh=False)
-        task = bar.add_task(self._what, total=self._total)
+        task = bar.add_task(self._what, total=self._total or None)
         bar.start()
         self._move = lambda done: bar.update(task, completed=done, refresh=True)
         self._stop = bar.stop

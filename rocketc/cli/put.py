@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,12 @@ import click
 
 from rocketc._layout import PROPERTY_KEYS, PROPERTY_TAGS
 from rocketc.cli.arguments import JAVA_INT_MAX, Number, Size, refuse_a_log
+from rocketc.cli.cluster_url import SCHEME, only_cluster
 from rocketc.cli.completion import complete_topic
 from rocketc.cli.exit_codes import DONE, code_of
 from rocketc.cli.output import Out, command, note, progress
 from rocketc.cli.put_input import Block, lines, message_of, total_bytes, whole
+from rocketc.cli.security_options import take_security, with_security
 from rocketc.cli.signals import Ended, Stop
 from rocketc.config import StoreConfig, refuse_sync_master
 from rocketc.config_fields import Flush
@@ -31,6 +33,7 @@ from rocketc.store.cleaning import LogOnDisk
 from rocketc.tables.topics import topic_name_error
 
 if TYPE_CHECKING:
+    from rocketc.cli.put_cluster import Sent
     from rocketc.log._put_result import PutResult
     from rocketc.store._store import MessageStore
 
@@ -54,7 +57,11 @@ class Property(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return name, text
 
 
-@command("rocketc put /data/store -t logs --tag app < app.log", "rocketc put /data/store --jsonl orders.jsonl")
+@command(
+    "rocketc put /data/store -t logs --tag app < app.log",
+    "rocketc put /data/store --jsonl orders.jsonl",
+    "rocketc put rocketmq://127.0.0.1:9876/orders --key k1 < order.json",
+)
 @click.argument("store", type=click.Path())
 @click.argument("file", nargs=-1, type=click.Path(allow_dash=True))
 @click.option("-t", "--topic", metavar="TOPIC", shell_complete=complete_topic, help="The topic of every message.")
@@ -86,6 +93,7 @@ class Property(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @click.option("--any-topic", is_flag=True, help="Allow topics that brokers refuse, such as one with a blank.")
 @click.option("--no-create", is_flag=True, help="If no store is at the path, do not create one; the exit code is 3.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print a summary as one JSON object on stdout.")
+@with_security
 def put(
     store: str,
     file: tuple[str, ...],
@@ -103,6 +111,7 @@ def put(
     any_topic: bool,
     no_create: bool,
     as_json: bool,
+    **given: Any,
 ) -> int:
     """Put messages into a store: each line of FILE, or of stdin, is a message. A new store is created if none exists.
 
@@ -113,7 +122,22 @@ def put(
     kill -9, the next start of a broker or of this command recovers the store.
 
     A broker serves only the topics in its config/topics.json.
+
+    STORE can also be a topic of a running cluster, rocketmq://HOST:PORT/TOPIC. Each line is sent to the next queue, or
+    to the queue of --queue or of the JSON line. The client and the broker give messages new ids, times and hosts.
     """
+    url = only_cluster([store])
+    if url is None and any(given.values()):
+        raise click.UsageError(f"accounts and TLS are for a cluster, as in {SCHEME}127.0.0.1:9876/orders")
+    if url is not None:
+        of_store = {"--flush": flush, "--conf": conf, "--recovery": recovery, "--file-size": file_size,
+                    "--any-topic": any_topic, "--no-create": no_create}  # fmt: skip
+        for option, value in of_store.items():
+            if value:
+                raise click.UsageError(f"{option} is for a store, not for a cluster")
+        if url.topic is not None and topic is not None:
+            raise click.UsageError(f"{url.url} names the topic already: leave out -t")
+        topic = url.topic or topic
     if queue is not None and queues is not None:
         raise click.UsageError("--queue and --queues exclude each other")
     if topic is None and form != "jsonl":
@@ -121,24 +145,30 @@ def put(
     (topic or "").encode()  # a text that is not UTF-8 raises before a store is created
     if topic is not None and not any_topic and (wrong := _topic_error(topic)):
         raise click.UsageError(wrong)
-    names = _check_place(store)
-    settings = _settings(conf, flush, recovery, file_size)
-    is_new = not names & (_PARTS - _OF_OTHERS) and not _has_log(store, settings.get("config"))
+    names = set() if url is not None else _check_place(store)
+    settings: dict[str, Any] = {} if url is not None else _settings(conf, flush, recovery, file_size)
+    is_new = url is None and not names & (_PARTS - _OF_OTHERS) and not _has_log(store, settings.get("config"))
     if is_new and no_create:
         text = "not a store; check the path, or create a store there without --no-create"
         raise StoreIOError(errno.ENOENT, text, store)
     if form == "jsonl":
         settings["check_before_put_message"] = False  # a message from another store may have a longer topic
-    given: dict[str, Any] = {} if topic is None else {"topic": topic}
+    message: dict[str, Any] = {} if topic is None else {"topic": topic}
     texts = dict(properties) | ({PROPERTY_TAGS: tag} if tag is not None else {})
     texts |= {PROPERTY_KEYS: " ".join(keys)} if keys else {}
     for text in (*texts, *texts.values()):
         text.encode()
     if queue is not None:
-        given["queue_id"] = queue
+        message["queue_id"] = queue
     turns = None if queues is None else cycle(range(queues))
     inputs = file or ("-",)
-    done = _put(store, inputs, settings, _How(form or "lines", given, texts, turns, any_topic), is_new)
+    how = _How(form or "lines", message, texts, turns, any_topic)
+    if url is not None:
+        from rocketc.cli.put_cluster import put_to_cluster  # late: it needs the client
+
+        done: Sent | _Done = put_to_cluster(url, inputs, how.form, partial(_arguments, how=how), take_security(given))
+    else:
+        done = _put(store, inputs, settings, how, is_new)
     if as_json:
         with Out() as out:
             out.json(done.summary(store))
@@ -210,12 +240,11 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How,
 
     done = _Done()
     stop = Stop()
-    warnings_of_library = _Notes(logging.WARNING)
-    logging.getLogger("rocketc").addHandler(warnings_of_library)
     total = total_bytes(inputs)
     bar = (progress if total else no_progress)("putting", total or 0)
     started = time.perf_counter()
     try:
+        logging.getLogger("rocketc").addHandler(_NOTES)
         with stop.installed(), bar as update:
             with stop.waiting():  # a recovery can take long; if it is interrupted, the next open does it
                 # One flush for all messages of a read is as safe as one flush per message.
@@ -247,7 +276,7 @@ def _put(store: str, inputs: Sequence[str], settings: dict[str, Any], how: _How,
         note(_MAYBE_LOST)
         done.code = code_of(error)
     finally:
-        logging.getLogger("rocketc").removeHandler(warnings_of_library)
+        logging.getLogger("rocketc").removeHandler(_NOTES)
     done.seconds = time.perf_counter() - started
     return done
 
@@ -257,6 +286,9 @@ class _Notes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())
+
+
+_NOTES = _Notes(logging.WARNING)  # one for the process: a signal that ends a command may leave it in place
 
 
 def _put_block(target: MessageStore, block: Block, how: _How, done: _Done, stop: Stop) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -12,21 +10,19 @@ from typing import Any
 
 import click
 
-from rocketc.cli.arguments import JAVA_INT_MAX, Number, Regex
+from rocketc.cli.arguments import Regex
 from rocketc.cli.completion import complete_topic
 from rocketc.cli.exit_codes import COULD_NOT, DAMAGED, DONE, NOT_FOUND
 from rocketc.cli.output import note
-from rocketc.cli.times import When
 from rocketc.files.paths import resolve
 from rocketc.files.remote import is_url, shown
-from rocketc.read._message import Message
-from rocketc.read.regex import limited
-from rocketc.read.scan import MISSING_FILE, UNREADABLE_REASONS, Scan, ScanReport, scan
+from rocketc.read.scan import Scan, scan
+from rocketc.read.scan_report import MISSING_FILE, UNREADABLE_REASONS, ScanReport
 from rocketc.read.topics import Topic, known_topics, missing_text, not_among
 from rocketc.report.text import deleted_text
 
 # Options that leave out messages, besides the topics.
-_NARROWING = ("queues", "tags", "keys", "begin", "end", "where", "start", "stop")
+_NARROWING = ("queues", "tags", "keys", "sql", "begin", "end", "where", "start", "stop")
 _SAMPLED = 64 << 20  # bytes of the log
 _SAMPLED_MESSAGES = 100_000
 
@@ -43,6 +39,11 @@ class Selection:
     paths: tuple[str, ...]
     options: dict[str, Any]
     fail_if_empty: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the options leave out no message of the topics."""
+        return all(self.options[name] is None for name in _NARROWING)
 
     def scan(self, **other: Any) -> Scan:
         """Return a scan of these messages. Options in `other` override those of the command line."""
@@ -143,101 +144,3 @@ def topics_option(begin: str) -> Callable[[Callable[..., Any]], Callable[..., An
 
 
 paths_argument = click.argument("path", nargs=-1, required=True, type=click.Path())
-_CHOICE = [
-    topics_option("Only this topic"),
-    click.option(
-        "-q",
-        "--queue",
-        multiple=True,
-        type=Number(0, JAVA_INT_MAX),
-        metavar="ID",
-        help="Only this queue id. Repeatable.",
-    ),
-    click.option(
-        "--from",
-        "begin",
-        type=When(),
-        metavar="TIME",
-        help="Only messages stored at TIME or later: 2026-01-31, 2026-01-31T09:30 (UTC without a zone such as +08:00), "
-        "epoch ms, -15m, -2h, -3d, now.",
-    ),
-    click.option("--to", "end", type=When(), metavar="TIME", help="Only messages stored before TIME."),
-    click.option("--tag", multiple=True, metavar="TAG", help="Only this tag; 'A||B' is either. Repeatable."),
-    click.option(
-        "--key",
-        multiple=True,
-        metavar="KEY",
-        help="Only messages with this key or unique id. Repeatable.",
-    ),
-    click.option(
-        "--grep",
-        type=Regex(),
-        metavar="REGEX",
-        help="Only messages whose body contains REGEX. The body is decompressed and read as UTF-8.",
-    ),
-    click.option(
-        "--start",
-        type=Number(0),
-        metavar="OFFSET",
-        help="Only records that begin at or after this physical offset (a byte of the log).",
-    ),
-    click.option(
-        "--stop", type=Number(0), metavar="OFFSET", help="Only records that begin before this physical offset."
-    ),
-]
-_READING = [
-    click.option("--strict", is_flag=True, help="Stop at the first damaged record."),
-    click.option(
-        "--crc",
-        type=click.Choice(["none", "body", "full"]),
-        default="body",
-        help="CRCs to check: none; body (default); full: also that of the properties, if they have one.",
-    ),
-    click.option(
-        "--partial",
-        is_flag=True,
-        help="PATH has only a part of a log: a file missing between two others is not damage.",
-    ),
-    click.option("--no-unwrap", is_flag=True, help="Return an inner batch as one message, not as its messages."),
-    click.option("--no-decompress", is_flag=True, help="Do not decompress bodies."),
-    click.option("--fail-if-empty", is_flag=True, help="The exit code is 1 if no message is selected."),
-]
-
-
-def selects(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add PATH... and the options that select messages to a command, which gets them as `selection`."""
-
-    @functools.wraps(command)
-    def with_selection(
-        path: tuple[str, ...], topic: tuple[str | re.Pattern[str], ...], queue: tuple[int, ...], begin: int | None,
-        end: int | None, tag: tuple[str, ...], key: tuple[str, ...], grep: re.Pattern[str] | None, start: int | None,
-        stop: int | None, strict: bool, crc: str, partial: bool, no_unwrap: bool, no_decompress: bool,
-        fail_if_empty: bool, **own: Any,
-    ) -> Any:  # fmt: skip
-        options: dict[str, Any] = {
-            "topics": topic or None,
-            "queues": queue or None,
-            "tags": tag or None,
-            "keys": key or None,
-            "begin": begin,
-            "end": end,
-            "where": None if grep is None else _finds(grep),
-            "start": start,
-            "stop": stop,
-            "errors": "raise" if strict else "report",
-            "crc": crc,
-            "partial": partial,
-            "unreadable": "skip",
-            "decompress": not no_decompress,
-            "unwrap": not no_unwrap,
-        }
-        return command(selection=Selection(path, options, fail_if_empty), **own)
-
-    for parameter in reversed([paths_argument, *_CHOICE, *_READING]):
-        parameter(with_selection)
-    return with_selection
-
-
-def _finds(grep: re.Pattern[str]) -> Callable[[Message], bool]:
-    search = grep.search
-    return lambda m: limited(search, m.body.decode("utf-8", "replace")) is not None

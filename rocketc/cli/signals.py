@@ -20,9 +20,9 @@ class Ended(BaseException):
 
 @contextmanager
 def _handled(numbers: tuple[signal.Signals, ...], handler: _Handler) -> Iterator[None]:
-    usual = {number: signal.getsignal(number) for number in numbers}
+    usual = {number: before for number in numbers if (before := signal.getsignal(number)) is not None}
     for number, before in usual.items():
-        if before in (signal.SIG_DFL, signal.default_int_handler):  # under nohup, SIGHUP stays ignored
+        if before is not signal.SIG_IGN:  # under nohup, SIGHUP stays ignored
             signal.signal(number, handler)
     try:
         yield

@@ -12,7 +12,9 @@ import click
 
 from rocketc.cli.arguments import Number
 from rocketc.cli.output import Out, command, note, progress
-from rocketc.cli.selection import Selection, selects
+from rocketc.cli.security_options import with_security
+from rocketc.cli.selecting import selects
+from rocketc.cli.selection import Selection
 from rocketc.jobs.counts import DIMENSIONS, Count, Group, count
 from rocketc.report import plots
 from rocketc.report.tables import facts, render, width
@@ -69,7 +71,9 @@ class View:
 
 
 @command(
-    "rocketc stats /data/store --by topic,queue", "rocketc stats /data/store -t orders --by hour,tag --plot",
+    "rocketc stats /data/store --by topic,queue",
+    "rocketc stats /data/store -t orders --by hour,tag --plot",
+    "rocketc stats rocketmq://127.0.0.1:9876/orders",
     context_settings={"default_map": {"crc": "none"}},
 )  # fmt: skip
 @selects
@@ -96,6 +100,7 @@ class View:
 )
 @click.option("--plot", is_flag=True, help="Draw a bar chart, over time if --by has a time. Needs rocketc[plot].")
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON object per group; times in ms.")
+@with_security
 def stats(
     selection: Selection, by: tuple[str, ...], sort: str | None, top: int | None, plot: bool, as_json: bool
 ) -> int:
@@ -103,7 +108,14 @@ def stats(
 
     Bodies are read only with --crc or --grep. Headers are always checked; use `rocketc verify` to find damaged bodies.
     Damaged bytes are skipped and reported on stderr; the exit code is then 1.
+
+    PATH can also be a topic of a running cluster, rocketmq://HOST:PORT/TOPIC. Without other options the command shows
+    the offsets and times of each queue, and reads no message. With --by, --plot or a selection it counts messages.
     """
+    if type(selection) is not Selection and not plot and selection.is_whole and not _is_given("by"):
+        from rocketc.cli.stats_cluster import show_queues  # late: it needs the client
+
+        return show_queues(selection, as_json)  # type: ignore[arg-type]
     if plot and as_json:
         raise click.UsageError("--json and --plot exclude each other")
     if plot:
@@ -137,6 +149,11 @@ def stats(
 for _parameter in stats.params:
     if _parameter.name == "crc" and isinstance(_parameter, click.Option):
         _parameter.help = "CRCs to check: none (default); body; full: also that of the properties, if they have one."
+
+
+def _is_given(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def _count(selection: Selection, by: tuple[str, ...]) -> Count:

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ def typed_imports() -> dict[str, tuple[str, str]]:
 
 
 def test_a_type_checker_sees_the_names_that_are_loaded():
-    assert typed_imports() == rocketc._HOME_OF
+    packages = {name: ("rocketc", name) for name in rocketc._PACKAGES}
+    assert typed_imports() == rocketc._HOME_OF | packages
 
 
 def test_every_public_name_has_a_home():
@@ -47,3 +49,19 @@ def test_dir_lists_names_that_are_not_loaded_yet():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_an_archive_in_the_path_says_why_it_cannot_be_imported(tmp_path):
+    """Spark's --py-files puts a wheel into the path in this way."""
+    package = Path(rocketc.__file__).parent
+    with zipfile.ZipFile(tmp_path / "rocketc.whl", "w") as wheel:
+        for name in ("__init__.py", "read/__init__.py"):
+            wheel.write(package / name, f"rocketc/{name}")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'rocketc.whl')!r}); import rocketc"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: rocketc is imported from the archive {tmp_path / 'rocketc.whl'}, "
+        "but Python can't load extension modules from an archive; "
+        "install the wheel, or in Spark send it with --archives instead of --py-files"
+    )
+    assert "_message" not in done.stderr

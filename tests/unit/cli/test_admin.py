@@ -3,10 +3,12 @@
 import json
 
 import pytest
-from support.admin_story import Operator, play
+from interop.asking import Asking
+from support.admin_story import GROUP, Operator, heartbeat, play
 
 import rocketc
 from rocketc.cli import admin_changes
+from rocketc.client import name_servers
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,17 @@ def test_the_address_of_the_environment(broker, run, monkeypatch):
     monkeypatch.setenv("NAMESRV_ADDR", broker.name_server)
     assert run("admin", "brokers")[0] == 0
     assert run("admin", "brokers", "-n", "127.0.0.1:1")[0] == 3
+
+
+def test_an_address_without_a_server(run, monkeypatch):
+    monkeypatch.setattr(name_servers, "LOCAL", "127.0.0.1:1")
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    refused = "rocketc: 127.0.0.1:1: no connection: Connection refused"
+    code, out, err = run("admin", "brokers")
+    assert (code, out, err) == (3, "", f"{refused}; give the address of a name server with -n or NAMESRV_ADDR\n")
+    assert run("admin", "brokers", "-n", "127.0.0.1:1") == (3, "", f"{refused}\n")
+    code, out, err = run("admin", "brokers", "-n", "host.invalid:9876")
+    assert (code, out) == (3, "") and err.startswith("rocketc: host.invalid:9876: no connection: the host name is not ")
 
 
 def test_the_address_of_a_broker_instead_of_a_name_server(broker, run):
@@ -72,11 +85,14 @@ def test_the_questions(broker, run, monkeypatch):
     assert asked == ["delete asked, 0 messages on broker-a?"] * 2
 
 
-def test_a_reset_of_a_group_that_does_not_exist(broker, run, monkeypatch):
+def test_the_question_of_a_reset(broker, run, monkeypatch):
     monkeypatch.setattr(admin_changes, "can_ask", lambda: True)
-    broker.topics.create("reset")
-    for answer, code in ((False, 1), (True, 3)):
+    broker.topics.create("reset", 1)
+    client = Asking(broker.address)
+    assert client.ask("HEART_BEAT", heartbeat("reset"))[0] == 0
+    client.close()
+    for answer, code in ((False, 1), (True, 0)):
         monkeypatch.setattr(admin_changes, "confirm", lambda question, answer=answer: answer)
-        ended, out, err = run("admin", "reset-offset", "nobody", "reset", "--to", "latest", "-n", broker.name_server)
-        assert ended == code and out.startswith("broker    queue  old offset  new offset  messages\n")
-        assert ("was answered with 26 (SUBSCRIPTION_GROUP_NOT_EXIST)" in err) == answer
+        ended, out, err = run("admin", "reset-offset", GROUP, "reset", "--to", "latest", "-n", broker.name_server)
+        plan = "broker    queue  old offset  new offset  messages\nbroker-a      0           0           0  -\n"
+        assert (ended, err, out) == (code, "", plan)

@@ -8,6 +8,7 @@ import subprocess
 import threading
 
 import pytest
+from interop.asking import Asking
 from support import permissions
 from support.command import start
 
@@ -16,6 +17,7 @@ from rocketc.remoting.command import Command
 from rocketc.tables.topics import Topics
 
 PORTS = ("--port", "0", "--namesrv-port", "0")
+NO_MASTER = "brokerRole is SLAVE, but neither a name server (namesrvAddr) nor haMasterAddress says where the master is"
 
 # conf/broker.conf of RocketMQ, and what differs from it in conf/2m-2s-async and conf/2m-2s-sync.
 BROKER_CONF = """\
@@ -87,6 +89,23 @@ def test_rocketmqs_own_file_starts_it(broker, conf, tmp_path, changes):
     assert name in Topics(tmp_path / "store")  # each broker has the topic of its name
 
 
+def test_a_changed_setting_is_in_the_file(broker, conf, tmp_path):
+    file = conf(listenPort=0, bindAddress="127.0.0.1", storePathRootDir=tmp_path / "store")
+    before = file.read_text()
+    for _ in range(2):  # the second start reads the changed file
+        process, lines = broker("--conf", file, "--namesrv-port", "0")
+        asking = Asking(lines[-1].partition("broker ")[2].partition(",")[0])
+        code, _, body = asking.ask("UPDATE_BROKER_CONFIG", b"fileReservedTime=24\ndiskMaxUsedSpaceRatio=70")
+        assert code == 0, body
+        code, _, body = asking.ask("GET_BROKER_CONFIG")
+        assert {b"fileReservedTime=24", b"diskMaxUsedSpaceRatio=70"} <= set(body.splitlines())
+        asking.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        expected = before.replace("fileReservedTime = 48", "fileReservedTime = 24") + "diskMaxUsedSpaceRatio=70\n"
+        assert file.read_text() == expected
+
+
 def test_unknown_keys_are_one_line(run, conf, tmp_path):
     """The other keys are used: here one of them is an error."""
     code, out, err = run(
@@ -149,18 +168,24 @@ def test_it_warns_if_everyone_can_read_and_write(broker, conf, tmp_path, certifi
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"brokerId": 1, "brokerRole": "SLAVE"}, "brokerId is 1"),
-        ({"brokerRole": "SLAVE"}, "brokerRole is SLAVE"),
-        ({"brokerId": 1}, "brokerId is 1"),
-        ({"brokerId": -1}, "brokerId is -1"),
-        ({"brokerRole": "SYNC_MASTER"}, "brokerRole is SYNC_MASTER"),
+        ({"brokerRole": "SLAVE"}, "brokerRole is SLAVE, but brokerId is 0: the master has id 0; "
+         "set brokerId to 1 or more"),
+        ({"brokerId": -1, "brokerRole": "SLAVE"}, "brokerRole is SLAVE, but brokerId is -1: the master has id 0; "
+         "set brokerId to 1 or more"),
+        ({"brokerId": 1}, "brokerId is 1, but brokerRole is ASYNC_MASTER: a master has id 0; set brokerId=0, or "
+         "brokerRole=SLAVE"),
+        ({"brokerId": -1}, "brokerId is -1, but brokerRole is ASYNC_MASTER: a master has id 0; set brokerId=0, or "
+         "brokerRole=SLAVE"),
+        ({"brokerId": 1, "brokerRole": "SLAVE"}, NO_MASTER),
+        ({"brokerId": 1, "brokerRole": "SLAVE", "haMasterAddress": ""}, NO_MASTER),
+        ({"brokerId": 1, "brokerRole": "SLAVE", "haMasterAddress": "10.0.0.7"}, "haMasterAddress: '10.0.0.7' is not an "
+         "address such as 10.0.0.1:9876"),
     ],
-)
-def test_replication_is_refused(run, conf, tmp_path, settings, says):
-    """RocketMQ's conf/2m-2s-async/broker-a-s.properties and conf/2m-2s-sync."""
-    reason = "there is no replication yet: use brokerId 0 and brokerRole ASYNC_MASTER"
+)  # fmt: skip
+def test_a_role_that_does_not_fit(run, conf, tmp_path, settings, says):
+    """RocketMQ's conf/2m-2s-async/broker-a-s.properties lacks the address of a name server."""
     file = conf(bindAddress="127.0.0.1", **settings)
-    assert refused(run, tmp_path / "store", "-c", file) == (2, f"{says}; {reason}")
+    assert refused(run, tmp_path / "store", "-c", file) == (2, says)
 
 
 @pytest.mark.parametrize(("name", "says"), [("none", "No such file or directory"), ("", "Is a directory")])

@@ -39,7 +39,7 @@ def broker(folder):
 
 def test_it_ends_with_stdin_and_removes_its_store(broker, folder):
     process, line = broker("--temporary", "--json", "--until-eof", "--settings", '{"broker_name": "b"}')
-    assert set(line) == {"name_server", "address", "store", "pid"}
+    assert set(line) == {"name_server", "address", "ha_address", "store", "pid"}
     assert line["pid"] == process.pid
     assert [str(path) for path in folder.iterdir()] == [line["store"]]
     assert process.communicate(b"ignored\n", timeout=20) == (b"", b"")

@@ -191,6 +191,8 @@ def test_all_messages_in_the_order_of_the_log(store, bodies):
         ("--key k7 --key k9", [7, 9]),
         ("--key all", list(range(12))),
         ("--key U0004", [4]),
+        ("--sql TAGS/**/IN('Tag1','Tag3')", [1, 3, 5, 7, 9, 11]),
+        ("--sql UNIQ_KEY/**/ENDSWITH'7'/**/OR/**/KEYS='k8' -q 1", [7]),
         ("--grep odd", [1, 3, 5, 7, 9, 11]),
         ("--grep ^body.1", [1, 10, 11]),
         ("--grep Tag1", []),

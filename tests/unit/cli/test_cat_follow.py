@@ -13,7 +13,7 @@ from support import oracle
 from support.command import GrowingLog, environment, start
 
 from rocketc.cli.cat import _end_of
-from rocketc.read.scan import Damage, ScanReport
+from rocketc.read.scan_report import Damage, ScanReport
 
 PATIENCE = 60  # seconds; on a busy machine a process may start slowly
 

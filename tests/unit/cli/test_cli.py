@@ -37,18 +37,19 @@ def test_help_names_the_commands_with_two_examples_each(run):
     assert (code, err) == (0, "")
     assert re.findall(r"^  (\S+)  .*\S$", out[out.index("Commands:") : out.index("Examples:")], re.M) == list(COMMANDS)
     assert run() == (0, out, "")  # without arguments it prints the help
+    counts = {**dict.fromkeys(("top", "cat", "stats", "get", "put", "broker"), 3), "export": 4}
     for command in COMMANDS:
         code, out, err = run(command, "--help")
         assert (code, err) == (0, "")
         examples = out[out.index("Examples:") :]
-        assert len(re.findall(rf"^ +rocketc {command} ", examples, re.M)) == (3 if command == "top" else 2)
+        assert len(re.findall(rf"^ +rocketc {command} ", examples, re.M)) == counts.get(command, 2)
         assert max(map(len, out.splitlines())) <= 80
         assert run(command, "-h") == (0, out, "")
 
 
 def test_help_of_cat_lists_every_option_and_token(run):
     _, out, _ = run("cat", "--help")
-    options = "-t -q -o -c --from --to --tag --key --grep -f -J --json -F --body --start --stop --crc --strict"
+    options = "-t -q -o -c --from --to --tag --key --sql --grep -f -J --json -F --body --start --stop --crc --strict"
     for option in [*options.split(), "--no-unwrap", "--no-decompress"]:
         assert re.search(rf"^ .*(?<!\S){option}\b", out, re.M), option
     for token in "tpqoOsSkgThin%":
@@ -75,6 +76,9 @@ def test_help_of_cat_lists_every_option_and_token(run):
         (["cat", "--from", "yesterday", "x"], "'yesterday': a time is ISO-8601"),
         (["cat", "--to", "20260131", "x"], "2026-01-31"),
         (["cat", "--to", "1700000000", "x"], "1700000000000"),
+        (["cat", "--sql", "a > ", "x"], "SQL filter, column 5: expected a property, a number"),
+        (["stats", "--sql", "a = 1 b", "x"], "SQL filter, column 7: RocketMQ ignores this and what follows: 'b'"),
+        (["export", "--sql", "'a'", "-o", "y.csv", "x"], "SQL filter, column 1: expected a condition, not a text"),
         (["cat", "--grep", "(", "x"], "'(' is not a regular expression"),
         (["cat", "-t", "/[/", "x"], "'[' is not a regular expression"),
         (["cat", "-f", "%t %z", "x"], "unknown token %z"),
@@ -191,6 +195,7 @@ def test_a_reader_that_closes_the_pipe_ends_the_command_quietly(golden):
         assert (head.stdout.count(b"\n"), cat.stderr.read()) == (1, b"")
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("unbuffered", [None, "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize(
     "line",
@@ -341,6 +346,7 @@ def test_control_characters_are_made_visible():
     assert visible_json('"\x7f\x9b\u202e"') == '"\\u007f\\u009b\\u202e"'
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize(
     "line",
     [

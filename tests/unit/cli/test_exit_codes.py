@@ -33,7 +33,8 @@ CASES = (
         clean whole --dry-run | clean new --yes
         decode-id 7F00000100002A9F0000000000000000
         completion bash
-        bench --help | broker --help | namesrv --help | admin --help"""),
+        bench --help | broker --help | namesrv --help | admin --help | consume --help
+        replicate --help"""),
     (DAMAGED, """
         info broken
         cat broken | cat broken --strict | cat broken/config/topics.json
@@ -57,12 +58,14 @@ CASES = (
         put whole | put notes -t t | put whole/commitlog -t t
         rebuild whole --only nothing
         salvage whole there.csv
+        replicate whole | replicate nowhere made | replicate 127.0.0.1:1 whole/commitlog
         clean whole --older-than 1 | clean whole
         decode-id nope
         completion tcsh
         bench --path
         broker | broker whole --port x
         namesrv --port x
+        consume whole -g billing | consume rocketmq://127.0.0.1:9876/orders | cat rocketmq://127.0.0.1:9876
         admin lags | admin lag -n nowhere | admin reset-offset g t --to never | admin permissions -n a:1"""),
     (COULD_NOT, """
         info nope | info none | info locked
@@ -75,11 +78,13 @@ CASES = (
         put whole -t Orders nope | put nope -t t --no-create notes | put other -t t notes | put open -t t notes
         rebuild nope | rebuild none | rebuild open
         salvage nope made | salvage none made
+        replicate 127.0.0.1:1 open | replicate 127.0.0.1:1 made --from start
         clean nope --yes | clean none --yes | clean whole --conf nope
         bench --path nope
         broker notes --port 0 --namesrv-port 0 | broker open --port 0 --namesrv-port 0 | broker whole -c nope
         namesrv -c nope
-        admin brokers -n 127.0.0.1:1 --timeout 1"""),
+        admin brokers -n 127.0.0.1:1 --timeout 1
+        consume rocketmq://127.0.0.1:1/orders -g billing | cat rocketmq://127.0.0.1:1/orders"""),
 )  # fmt: skip
 
 

@@ -95,6 +95,7 @@ def test_an_empty_store_is_an_empty_table(call, tmp_path):
     assert pq.read_table(tmp_path / "x.parquet").schema == pa.schema(library.decode(b""))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "options",
     [
@@ -103,6 +104,7 @@ def test_an_empty_store_is_an_empty_table(call, tmp_path):
         ["--tag", "BB||BBBB"],
         ["--key", "k224"],
         ["--grep", "step 4.*9"],
+        ["--sql", "KEYS IS NOT NULL AND TAGS IN ('BB', 'BBBB')"],
         ["--start", "1000", "--stop", "200000"],
         ["--from", "2026-11-21T08:11:07", "--to", "2026-11-21T08:11:09"],
         ["--no-unwrap", "--no-decompress", "--crc", "none"],
@@ -135,6 +137,7 @@ def test_json_lines_on_stdout_are_those_of_cat(store):
     assert re.fullmatch(rb"rocketc: 1659 messages written: [\d.]+ MiB\n", done.stderr)
 
 
+@pytest.mark.long
 def test_other_formats_on_stdout(store, tmp_path):
     whole = library.scan(store).to_arrow()
     arrow = rocketc("export", store, "-o", "-", "--format", "arrow").stdout
@@ -145,6 +148,7 @@ def test_other_formats_on_stdout(store, tmp_path):
     assert rocketc("export", store, "-o", "-", "--format", "csv").stdout == (tmp_path / "x.csv").read_bytes()
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_reader_that_closes_the_pipe_ends_the_command_quietly(golden, form):
     with start("export", golden("flights-2013-01").path, "-o", "-", "--format", form) as process:
@@ -233,6 +237,7 @@ def test_paths_that_cannot_be_written(call, store, tmp_path, output):
 TARGETS = [[f"x.{form}"] for form in FORMATS] + [["lake", "--partition-by", "topic"]]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target[0])
 def test_a_limit_of_the_system_is_reported_and_no_file_is_left(golden, tmp_path, target):
     def limit():
@@ -264,7 +269,7 @@ main(sys.argv[1:])
 ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -9}
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("target", "number", "old"),
     [
@@ -342,6 +347,7 @@ def test_text_works_without_packages_and_parquet_names_its_package(golden, tmp_p
     assert sorted(os.listdir(tmp_path)) == ["x.csv.gz", "x.jsonl"]
 
 
+@pytest.mark.some(2)
 @pytest.mark.measure
 @pytest.mark.parametrize("output", ["x.parquet", "x.arrow", "x.jsonl.gz", "lake", "lines"])
 def test_memory_does_not_grow_with_the_log(tmp_path, output):

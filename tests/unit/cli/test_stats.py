@@ -110,6 +110,8 @@ def test_the_selection_options_are_those_of_cat(golden, told):
     kept = [r for r in records if r["storeTimestamp"] >= middle]
     _, objects = told(store.path, "-t", "Orders", "--tag", "TagA", "--from", middle)
     assert groups_of(objects, ["topic"]) == expected_counts.count(kept, ["topic"])
+    _, objects = told(store.path, "--sql", "TAGS = 'TagA'", "-t", "Orders")
+    assert groups_of(objects, ["topic"]) == expected_counts.count(records, ["topic"])
     asked = [r for r in records if b"1" in oracle.plain_body(r)]
     _, objects = told(store.path, "-t", "Orders", "--tag", "TagA", "--grep", "1")
     assert groups_of(objects, ["topic"]) == expected_counts.count(asked, ["topic"])

@@ -1,81 +1,23 @@
 """rocketc top of a broker: its answers as tables and JSON, and errors for other servers."""
 
+import asyncio
 import json
+import signal
 import socket
 import threading
 import time
 
 import pytest
+from unit.cli.scripted_server import TABLE, table
 
 import rocketc
 from rocketc.cli import top_broker
-from rocketc.cli.top_broker import BrokerReader, split_address
+from rocketc.cli.top_broker import BrokerReader, broker_address
+from rocketc.cli.top_screen import Top
 from rocketc.errors import StoreIOError
-from rocketc.remoting._frames import FrameDecoder
-from rocketc.remoting.command import Command, Flag
+from rocketc.remoting.command import Command
 from rocketc.report.broker_rates import BrokerRates, BrokerSnapshot, draw_broker
 from rocketc.report.tables import render
-
-TABLE = {
-    "bootTimestamp": "1", "brokerVersionDesc": "V5_3_3", "runtime": "[ 0 days, 1 hours, 2 minutes, 3 seconds ]",
-    "putMessageTimesTotal": "100", "msgGetTotalTodayNow": "40", "commitLogMinOffset": "0", "commitLogMaxOffset": "9000",
-    "putTps": "2.5 1234.7 ", "getTransferredTps": "0.0  ", "dispatchBehindBytes": "0", "commitLogDiskRatio": "0.18",
-    "remainHowManyDataToFlush": "1.2 KiB", "putLatency99": "0.05", "putLatency999": "1.20",
-    "earliestMessageTimeStamp": "-1",
-}  # fmt: skip
-
-
-class Server:
-    """Answers each request with what `answer(code)` returns: a Command, bytes, or None for a closed connection."""
-
-    def __init__(self, answer):
-        self._answer, self.requests = answer, []
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"rocketmq://127.0.0.1:{self._listening.getsockname()[1]}"
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self):
-        while True:
-            try:
-                peer, _ = self._listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
-
-    def _serve(self, peer):
-        decoder = FrameDecoder()
-        with peer:
-            while data := peer.recv(4096):
-                for frame in decoder.receive(data):
-                    request = Command.decode(*frame)
-                    self.requests.append(request.code)
-                    answer = self._answer(request.code)
-                    if answer is None:
-                        return
-                    if isinstance(answer, Command):
-                        answer.opaque, answer.flag = request.opaque, Flag.ANSWER
-                        answer = answer.encode()
-                    peer.sendall(answer)
-
-    def close(self):
-        self._listening.close()
-
-
-@pytest.fixture
-def serve():
-    servers = []
-
-    def start(answer):
-        servers.append(Server(answer))
-        return servers[-1].url
-
-    yield start
-    for server in servers:
-        server.close()
-
-
-def table(**changes):
-    return Command(0, body=json.dumps({"table": {**TABLE, **changes}}).encode())
 
 
 def test_a_broker(run):
@@ -93,7 +35,7 @@ def test_a_broker(run):
         assert (code, err) == (0, "") and "messages in" in out
         code, out, err = run("top", f"rocketmq://{broker.name_server}", "--once")
         assert (code, out) == (3, "")
-        assert f"it is a name server; give the address of a broker: {broker.address} (broker-a)" in err
+        assert f"it is a name server; give the address of a broker: {broker.address} (broker-a); or add /TOPIC\n" in err
 
 
 def test_the_table(serve):
@@ -140,7 +82,7 @@ def test_a_name_server_of_java(serve):
 )
 def test_a_server_that_refuses(serve, body):
     url = serve(lambda code: Command(0, body=body) if code == 106 else Command(1, remark="no permission"))
-    with pytest.raises(StoreIOError, match="the answer is code 1: no permission"):
+    with pytest.raises(StoreIOError, match=r"INFO was answered with 1 \(SYSTEM_ERROR\): no permission"):
         BrokerReader(url).read()
 
 
@@ -148,15 +90,15 @@ def test_a_server_that_refuses(serve, body):
     "body", [b"", b"{", b"[]", b"{}", b'{"table":7}', b'{"table":null}', b"\xff\xfe", b"[" * 99_999]
 )
 def test_an_answer_that_is_not_a_table(serve, body):
-    with pytest.raises(StoreIOError, match="the answer is not a table of a broker"):
+    with pytest.raises(StoreIOError, match=r"the answer .*(cannot be read|is not a table of a broker)"):
         BrokerReader(serve(lambda code: Command(0, body=body))).read()
 
 
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (None, "the connection was closed"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak RocketMQ's protocol"),
+        (None, "the server closed it without any answer; it may accept only TLS"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the server on this port speaks HTTP, and not RocketMQ's protocol"),
         (b"\0\0\0\x08\0\0\0\x04{]{]", "the header is not JSON"),
         (Command(0).encode(), "no answer"),  # another number
     ],
@@ -178,10 +120,10 @@ def test_it_connects_again(serve):
 
 
 @pytest.mark.parametrize("url", ["rocketmq://", "rocketmq://a", "rocketmq://a:", "rocketmq://:1", "rocketmq://a:x",
-                                 "rocketmq://a:0", "rocketmq://a:65536", "rocketmq://a:1/orders"])  # fmt: skip
+                                 "rocketmq://a:0", "rocketmq://a:65536"])  # fmt: skip
 def test_wrong_addresses(url, run_here):
     with pytest.raises(ValueError, match="give the address of a broker"):
-        split_address(url)
+        broker_address(url)
     code, _, err = run_here("top", url, "--once")
     assert code == 2 and "give the address of a broker" in err
 
@@ -196,3 +138,50 @@ def test_a_port_without_a_server(run_here):
         port = listening.getsockname()[1]
     code, _, err = run_here("top", f"rocketmq://127.0.0.1:{port}", "--json")
     assert code == 3 and "Connection refused" in err
+
+
+def test_a_read_in_a_program_with_a_loop(serve):
+    """The screen of top runs one."""
+
+    async def main():
+        reader = BrokerReader(serve(lambda code: table()))
+        try:
+            return reader.read().table
+        finally:
+            reader.close()
+
+    before = threading.active_count()
+    assert asyncio.run(main()) == TABLE
+    assert threading.active_count() <= before + 2  # those of the test's server
+
+
+def test_ctrl_c_during_a_wait(serve, monkeypatch):
+    """It does not wait for the answer."""
+    asked = threading.Event()
+    reader = BrokerReader(serve(lambda code: asked.set() or time.sleep(2)))
+
+    def interrupt():
+        asked.wait()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        reader.read()
+    reader.close()
+    assert time.monotonic() - started < 1.5
+
+
+def test_the_screen_of_a_broker(serve):
+    url = serve(lambda code: table())
+
+    async def look():
+        app = Top(url, BrokerReader(url), 0.1, "messages", "topics", between=BrokerRates.between, draw=draw_broker)
+        async with app.run_test(size=(100, 24)) as pilot:
+            while "V5_3_3" not in app.export_screenshot():
+                await pilot.pause(0.05)
+            await pilot.press("q")
+        app._watch.close()
+        assert app.return_code == 0
+
+    asyncio.run(asyncio.wait_for(look(), 20))

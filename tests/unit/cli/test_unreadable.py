@@ -138,7 +138,7 @@ def test_a_scan_raises_unless_unreadable_is_skip(store: Path) -> None:
 
 def test_only_errors_of_the_file_are_skipped(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many open files, or a file that was just deleted, is not the file's fault."""
-    from rocketc.read import scan as module
+    from rocketc.read import scan_run as module
 
     for number, reason in ((errno.EIO, "unreadable"), (errno.EPERM, "no_permission"), (errno.EMFILE, None)):
 

@@ -713,6 +713,7 @@ def test_a_whole_log_is_read_back(log):
         assert isinstance(item, oracle.Blank) == (at % log.file_size == 0)
 
 
+@pytest.mark.long
 @given(strategies.damaged_logs(), st.sampled_from(["none", "body", "full"]))
 def test_a_scan_of_a_damaged_log_covers_all_bytes(log, crc):
     """Whatever the damage, the items of a file are adjacent from its first byte on, and only zeros follow."""
@@ -732,6 +733,7 @@ def test_a_scan_of_a_damaged_log_covers_all_bytes(log, crc):
         assert not any(any(data) for data in files.values())
 
 
+@pytest.mark.long
 @given(strategies.damaged_logs(in_place=True, odd=False))
 def test_untouched_records_survive(log):
     """An unchanged record is read, whatever happened around it."""
