@@ -20,9 +20,11 @@ from support import promise_counts, sources, stores
 
 ROOT = Path(__file__).parents[1]
 
-# Use HYPOTHESIS_PROFILE=debug to look at one failure; `ci` is used where CI is set, otherwise `dev`.
-hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
-hypothesis.settings.register_profile("dev", max_examples=100, deadline=None)
+# Use HYPOTHESIS_PROFILE=debug to look at one failure; `ci` is used where CI is set, `long` by make test-long, otherwise
+# `dev`.
+hypothesis.settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("dev", max_examples=50, deadline=None)
+hypothesis.settings.register_profile("long", max_examples=300, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("debug", max_examples=20, deadline=None, verbosity=hypothesis.Verbosity.verbose)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 

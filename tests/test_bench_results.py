@@ -49,6 +49,21 @@ def test_a_row_has_medians_and_the_spread(module):
     assert text == "| 2.00 | a\\|b | Java | 1.23 (0.500 to 1,230,000) | 7.00 | M/s |"
 
 
+def test_a_curve_is_drawn_by_second(module):
+    report = module("report")
+    one = row("memory", against="80 MB", ratio=2.0, theirs=(80, 80, 80), unit="MB", curve=[10, 20, 40, 79.9, 80])
+    assert report.curve_line(one) == "`▂▃▅██` 10.0 to 80.0 MB; a full block is 80.0"
+    assert report.curve_line({**one, "curve": [0, 160]}) == "`▁█` 0 to 160 MB; a full block is 160"
+    page = report.page(report.Results({}, [one, row("other")], []), {})
+    assert "## By second" in page and page.count("a full block") == 1
+    assert "## By second" not in report.page(report.Results({}, [row("other")], []), {})
+
+
+def test_each_second_looks_at_once(module):
+    with module("common").each_second(lambda: 7.0) as found:
+        assert found == [7.0]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0, "0"), (0.00123, "0.00123"), (9.996, "10.00"), (123.4, "123"), (98765, "98,800"), (math.inf, "inf")],

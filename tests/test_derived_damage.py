@@ -156,7 +156,7 @@ def damaged(data: bytes, how: str, chance: random.Random) -> bytes:
     return b""
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("how", ["zeros", "noise", "bit", "all noise", "longer", "empty"])
 def test_a_file_is_overwritten(made, root, end, how):
@@ -192,6 +192,7 @@ def test_files_of_a_queue_are_renamed(made, root, end, shift):
         assert_mended(root, (topic, queue_id, shift), told=True if end == "closed" else None)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("end", ENDS)
 def test_files_are_swapped(made, root, end):
     names = derived_files(made[end])

@@ -1,5 +1,6 @@
 """The examples in docs/ and README.md are run and compared. support/pages.py says how to write a page."""
 
+import gc
 import re
 from pathlib import Path
 
@@ -18,7 +19,10 @@ def test_page(name, golden, tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MPLBACKEND", "agg")
-    if not_tried := page.run(folder, golden):
+    not_tried = page.run(folder, golden)
+    if "rocketmq://" in BY_NAME[name].read_text(encoding="utf-8"):
+        gc.collect()  # scans of clusters that the page did not read to their end
+    if not_tried:
         pytest.skip("; ".join(not_tried))
 
 

@@ -79,6 +79,7 @@ def test_messages(golden, name):
     assert scan.report.end == last["phyOffset"] + last["size"]
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("name", stores.WHOLE)
 @pytest.mark.parametrize("way", ["to_arrow", "batches"])
 def test_arrow(golden, name, way):
@@ -120,7 +121,7 @@ def test_json(golden, name):
             assert one["body"] == record["body"]
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(6)
 @pytest.mark.parametrize("name", stores.NAMES)
 @pytest.mark.parametrize("unwrap", [True, False])
 def test_everything_as_the_oracle_reads_it(items, golden, name, unwrap):

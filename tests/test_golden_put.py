@@ -83,6 +83,7 @@ def put(store, run, crc):
     )
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", stores.NAMES)
 def test_put_again(golden, tmp_path, name):
     files = golden_log(golden(name))

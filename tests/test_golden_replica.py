@@ -30,7 +30,7 @@ def empty(tmp_path):
     return make
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(6)
 @pytest.mark.parametrize("max_bytes", [1, 32 << 10, 1 << 20])
 @pytest.mark.parametrize("name", [*stores.WHOLE, "v497-unclean", "v533-unclean"])
 def test_a_replica_of_a_golden_store(golden, empty, name, max_bytes):

@@ -84,6 +84,7 @@ def test_closed(steps, root):
         assert_answers(one.store, records_of(root))
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize("durable", range(STEPS))
 def test_killed(steps, root, durable):
     """The checkpoint is from step `durable`; each other file is from that step or a later one."""

@@ -12,6 +12,7 @@ from support.pages import ROOT
 import rocketc
 
 NOTEBOOKS = sorted(ROOT.glob("examples/notebooks/*.ipynb"))
+WITH_SPARK = {"joins", "stream"}
 SPARK = [pytest.mark.spark, pytest.mark.long]
 
 
@@ -21,7 +22,7 @@ def check(path, tmp_path):
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=250)
 
 
-@pytest.mark.parametrize("path", [pytest.param(p, id=p.stem, marks=SPARK * (p.stem == "stream")) for p in NOTEBOOKS])
+@pytest.mark.parametrize("path", [pytest.param(p, id=p.stem, marks=SPARK * (p.stem in WITH_SPARK)) for p in NOTEBOOKS])
 def test_notebook(path, tmp_path):
     done = check(path, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -216,7 +216,7 @@ def overwritten(data: bytes, how: str, chance: random.Random) -> bytes:
     return damaged(data, how, chance)
 
 
-@pytest.mark.some(10)
+@pytest.mark.some(5)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("how", HOWS)
 def test_a_file_is_overwritten(kind, root, end, how):
@@ -249,6 +249,7 @@ def test_the_files_of_another_store(kind, root, end):
         assert_mended(kind, root, folders, told=True if end == "closed" else None)
 
 
+@pytest.mark.some(18)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("how", ["gone", *HOWS])
 def test_the_log_begins_later(kind, root, end, how):

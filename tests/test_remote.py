@@ -111,6 +111,7 @@ def parts_of(path: Any, cuts: Iterable[int]) -> list[LogFile]:
     return [replace(file, start=start, stop=stop) for start, stop in pairwise([None, *cuts, None])]
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize("name", LOGS)
 def test_parts_with_small_pieces(
     memory: Callable[[Path], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

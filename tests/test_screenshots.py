@@ -13,6 +13,7 @@ from support.pages import PAGES, ROOT
 SVG = "{http://www.w3.org/2000/svg}"
 TOOL = ROOT / "tools/screenshots.py"
 PICTURES = {"info", "stats", "verify", "top"}
+OF_REPLICATION = {"replicate", "fail-over"}  # tools/replication_pictures.py makes them; it needs Java
 
 
 def text_of(path: Path) -> str:
@@ -30,11 +31,18 @@ def text_of(path: Path) -> str:
 
 def test_each_picture_is_small_and_shown():
     shown = {path.name for path in (ROOT / "docs/images").glob("*.svg")}
-    assert shown >= {f"{name}.svg" for name in PICTURES}
+    assert shown >= {f"{name}.svg" for name in PICTURES | OF_REPLICATION}
     pages = "".join(path.read_text(encoding="utf-8") for path in PAGES)
     for path in (ROOT / "docs/images").glob("*.svg"):
         text_of(path)
         assert f"images/{path.name})" in pages
+
+
+def test_pictures_of_replication_show_no_machine():
+    for name in OF_REPLICATION:
+        text = text_of(ROOT / f"docs/images/{name}.svg")
+        assert not re.search(r"/tmp|/home|/root|/work", text)
+        assert set(re.findall(r"\d+\.\d+\.\d+\.\d+", text)) == {"127.0.0.1"}
 
 
 @pytest.mark.long

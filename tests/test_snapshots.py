@@ -71,6 +71,7 @@ HELP = [
     "verify",
     "rebuild",
     "salvage",
+    "replicate",
     "completion",
     "admin",
     *(f"admin {name}" for name in ADMIN),

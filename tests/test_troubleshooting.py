@@ -147,8 +147,15 @@ def is_in(quote: str, message: str) -> bool:
     >>> is_in("it has ... bytes", "file: it has \\0 bytes"), is_in("it has ... bytes", "it has 5 bytes")
     (True, False)
     """
-    value = f".*{VALUE}.*"
-    return re.search(value.join(map(re.escape, quote.strip(". ").split("..."))), message, re.S) is not None
+    parts, pattern = parts_of(quote)
+    return all(part in message for part in parts) and pattern.search(message) is not None
+
+
+@functools.cache
+def parts_of(quote: str) -> tuple[list[str], re.Pattern[str]]:
+    """The texts between the values of a quote, and a pattern with all of them."""
+    parts = quote.strip(". ").split("...")
+    return parts, re.compile(f".*{VALUE}.*".join(map(re.escape, parts)), re.S)
 
 
 def unknown(page: str) -> list[str]:

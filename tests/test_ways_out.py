@@ -286,7 +286,7 @@ def store(golden: Callable[[str], stores.GoldenStore], tmp_path_factory: pytest.
     return get
 
 
-@pytest.mark.some(40)
+@pytest.mark.some(24)
 @pytest.mark.parametrize("name", [*stores.NAMES, "odd"])
 @pytest.mark.parametrize("out", WAYS)
 def test_tables_are_equal(store, name, out, tmp_path):

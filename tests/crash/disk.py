@@ -198,8 +198,11 @@ class Disk:
         elif event.kind == _FOLDER_MADE:
             changes = [(names[0], FOLDER)]
         elif event.kind == _RENAMED:
-            assert os.path.dirname(names[0]) == os.path.dirname(names[1]), names  # not modeled
             changes = [(names[0], None), (names[1], self._names[names[0]])]
+            if os.path.dirname(names[0]) != os.path.dirname(names[1]):  # each folder has its own change
+                new = changes.pop()
+                _change(self._names, [new])
+                self._changes.append((os.path.dirname(names[1]), [new]))
         else:
             changes = [(names[0], None)]
         _change(self._names, changes)

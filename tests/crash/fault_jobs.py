@@ -9,6 +9,7 @@ from queue import Empty
 from typing import Any
 
 from crash import remains
+from crash.fault_transactions import survives_transactions, transact, with_open_ones
 from crash.faults import Job, Story, body_of, main
 from crash.power_cleaning import Cleaned, CleaningLife
 from crash.power_cut import Known, Put, as_put, assert_survives
@@ -262,6 +263,7 @@ JOBS = {
     "delete": Job(filled, delete, survives_cleaning),
     "tables": Job(tables_written, write_tables, survives_tables),
     "queue": Job(queued, use_queue, survives_queue),
+    "transactions": Job(with_open_ones, transact, survives_transactions),
 }
 
 

@@ -44,6 +44,7 @@ async def first(tool):
     await tool.send()
     await tool.call(200, json.dumps({"groupName": "audit", "retryMaxTimes": 3}).encode())
     await tool.call(352, group="gone")
+    await tool.call(17, **{**TOPIC, "topic": "secret"})
     await tool.call(353, group="audit", topic="secret", readable=False)
     await tool.call(15, consumerGroup="audit", topic="orders", queueId=0, commitOffset=1)
     await tool.call(222, **RESET)

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,18 @@ pytestmark = pytest.mark.promise(1)
 
 SEED = int(os.environ.get("ROCKETC_SEED", "1"))
 LOST = (ConnectionLostError, NoAnswerError, NotSentError)
+
+
+async def until_lost(work: Awaitable[None], wrong: list[str]) -> None:
+    """Do the work of a client until its connection is lost. wrong: gets what it finds"""
+    try:
+        await work
+    except LOST:
+        pass
+    except AssertionError as error:
+        wrong.append(repr(error))
+
+
 CONF = """\
 bindAddress=127.0.0.1
 mappedFileSizeCommitLog=1048576
@@ -42,6 +55,10 @@ maxIndexNum=4000
 flushConsumerOffsetInterval=200
 flushDelayOffsetInterval=200
 messageDelayLevel=1s 2s
+timerPrecisionMs=200
+timerRollWindowSlot=6
+timerFlushIntervalMs=300
+mappedFileSizeTimerLog=4096
 flushDiskType=%s
 """
 GROUPS = ["audit", "bill"]
@@ -54,13 +71,17 @@ def now_ms() -> int:
 
 
 class Broker:
-    """One life of the process."""
+    """One life of the process.
 
-    def __init__(self, folder: Path, flush: str) -> None:
+    more    lines of broker.conf
+    before  Python code that runs in the process first
+    """
+
+    def __init__(self, folder: Path, flush: str, more: str = "", before: str = "") -> None:
         conf = folder / "broker.conf"
-        conf.write_text(CONF % {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH"}[flush])
+        conf.write_text(CONF % {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH"}[flush] + more)
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
-        code = "from rocketc_command import main; main()"
+        code = f"{before}\nfrom rocketc_command import main; main()"
         command = [sys.executable, "-X", "faulthandler", "-c", code, "broker", str(folder / "store"), "-c", str(conf)]
         self.log = folder / "broker.log"
         with open(self.log, "ab") as log:
@@ -71,7 +92,7 @@ class Broker:
 
     async def address(self) -> tuple[str, int]:
         """Wait until it serves; return its address."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120  # of a busy machine
         while time.monotonic() < deadline:
             text = self.log.read_bytes()[self._begin :].decode()
             if found := re.search(r"broker (127\.0\.0\.1):(\d+), store", text):
@@ -100,12 +121,14 @@ class Load:
         self.acknowledged: dict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
         self.got: dict[tuple[str, str, int], dict[int, bytes]] = defaultdict(dict)
         self.least: dict[tuple[str, str, int], int] = {}  # offsets that the next life must have
-        self.due: dict[bytes, int] = {}  # delayed messages: when, in ms
+        self.due: dict[bytes, int] = {}  # delayed and timed messages: when, in ms
         self.delayed: dict[str, set[bytes]] = defaultdict(set)  # acknowledged ones, by topic
         self.due_again: dict[tuple[bytes, int], int] = {}  # by body and reconsume times, when at the soonest
         self.backs: set[tuple[bytes, int]] = set()  # answered
         self.dead: set[bytes] = set()
-        self.groups: set[str] = set()  # that have committed
+        self.sent_back = 0  # send-backs that were answered
+        self.groups: set[str] = set()  # that pulled for a while
+        self.first_pulls: dict[str, float] = {}
         self.wrong: list[str] = []
 
     def clients(self, channel: Channel, life: int) -> list[asyncio.Future[None]]:
@@ -114,15 +137,7 @@ class Load:
         works += [self._consume(channel, group, topic, 0) for group in GROUPS for topic in topics]
         works += [self._consume(channel, group, "orders", 1) for group in GROUPS]
         works += [self._consume(channel, "audit", RETRY, 0)]
-        return [asyncio.ensure_future(self._until_lost(work)) for work in works]
-
-    async def _until_lost(self, work) -> None:
-        try:
-            await work
-        except LOST:
-            pass
-        except AssertionError as error:
-            self.wrong.append(str(error))
+        return [asyncio.ensure_future(until_lost(work, self.wrong)) for work in works]
 
     async def call(self, channel: Channel, code: int, body: bytes = b"", timeout: float = 20.0, **values):
         answer = await channel.call(code, values, asyncio.get_running_loop().time() + timeout, body)
@@ -141,19 +156,21 @@ class Load:
             if level:
                 properties += f"DELAY\1{level}\2"
                 self.due[body] = now_ms() + DELAYS_MS[level - 1]
+            elif timed := self.chance.choice([0] * 6 + [150, 700, 2000]):
+                properties += f"TIMER_DELAY_MS\1{timed}\2"
+                self.due[body] = now_ms() + timed
             answer = await self.call(
                 channel, 310, body + bytes(self.chance.choice([0, 100, 3000])), producerGroup="shop", topic=topic,
                 defaultTopic="TBW102", defaultTopicQueueNums=2, queueId=queue_id, sysFlag=0, bornTimestamp=1, flag=0,
                 properties=properties,
             )  # fmt: skip
-            if answer.code == Code.SUCCESS and level:
+            if answer.code == Code.SUCCESS and body in self.due:
                 self.delayed[topic].add(body)
             elif answer.code == Code.SUCCESS:
                 self.acknowledged[topic, queue_id][int(answer.fields["queueOffset"])] = body
 
     async def _consume(self, channel: Channel, group: str, topic: str, queue_id: int) -> None:
         key = (group, topic, queue_id)
-        self.groups.add(group)
         offset = max(await self.offset(channel, *key), 0)
         while True:
             answer = await self.call(
@@ -165,6 +182,8 @@ class Load:
                 await asyncio.sleep(0.05)
                 continue
             assert answer.code in (Code.SUCCESS, Code.PULL_NOT_FOUND), f"pull: {answer}"
+            if time.monotonic() - self.first_pulls.setdefault(group, time.monotonic()) > 0.5:
+                self.groups.add(group)  # the first pull creates it; its table is written a moment later
             self.take(key, answer)
             if group == "audit" and answer.code == Code.SUCCESS and self.chance.random() < 0.3:
                 await self._send_back(channel, next(messages_of(answer.body)))
@@ -186,6 +205,7 @@ class Load:
             self.due_again[body, times] = min(due, self.due_again.get((body, times), due))
         answer = await self.call(channel, 36, offset=message.phy_offset, group="audit", delayLevel=level)
         assert answer.code == Code.SUCCESS, f"send-back: {answer}"
+        self.sent_back += 1
         if level > 0:
             self.backs.add((body, times))
         else:
@@ -294,6 +314,8 @@ async def run_lives(folder: Path, lives: int, seed: int, flush: str) -> None:
             await load.offset(channel, group, topic, queue_id)
         await asyncio.sleep(DELAYS_MS[-1] / 1000 + 1.5)  # from the start of the broker on
         count("acknowledged", await load.check(channel, "reader"))
+        count("delayed", sum(map(len, load.delayed.values())))
+        count("sent back", load.sent_back)
         channel.close()
         broker.process.send_signal(signal.SIGTERM)
         assert broker.process.wait(timeout=20) == 0
@@ -303,6 +325,7 @@ async def run_lives(folder: Path, lives: int, seed: int, flush: str) -> None:
     assert load.groups <= groups.keys()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("flush", ["async", "sync"])
 def test_a_broker_is_killed(tmp_path, flush):
     asyncio.run(run_lives(tmp_path, {"async": 2, "sync": 1}[flush], SEED, flush))

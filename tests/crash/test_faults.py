@@ -26,6 +26,8 @@ RUNS = {  # the number of parts; `make test` tries one of them
     ("delete", "async"): 40,
     ("tables", "sync"): 20,
     ("queue", "async"): 40,
+    ("transactions", "async"): 200,
+    ("transactions", "sync"): 200,
 }
 
 
@@ -45,6 +47,7 @@ def let_fail(folder: Path, job: str, mode: str, part: int, parts: int) -> None:
     count("faults", told["faults"])
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("job", "mode"), RUNS)
 def test_some_calls_fail(memory_path, job, mode):
     let_fail(memory_path, job, mode, 0, RUNS[job, mode])

@@ -121,6 +121,7 @@ def run_lives(folder: Path, mix: tuple[str, str, str], lives: int, seed: int, mo
             ledger.check(remains.messages(remains.take(copy)), life, lines)
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("mix", MIXES, ids="-".join)
 def test_two_lives(tmp_path, mix):
     run_lives(tmp_path, mix, 2, SEED, 100)

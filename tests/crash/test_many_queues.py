@@ -74,6 +74,12 @@ def kills(root: Path, queues: int, lives: int, most: int) -> None:
     assert report.is_whole, report
 
 
+@pytest.mark.long
+def test_5_000_queues_and_4_kills(root):
+    kills(root, 5_000, 4, 500)
+
+
+@pytest.mark.long
 def test_20_000_queues_and_10_kills(root):
     kills(root, 20_000, 10, 500)
 

@@ -33,6 +33,7 @@ SCENARIOS = {  # images of a run in `make test`
     "power_queue": 120,
     "power_tables": 120,
     "power_turns": 120,
+    "power_timers": 60,
 }
 LONG_SECONDS = float(os.environ.get("ROCKETC_LONG_SECONDS", "900"))  # of all scenarios together
 
@@ -66,6 +67,7 @@ def cut_power(scenario: str, seed: int, **how: object) -> None:
     count("acknowledged", told["acknowledged"])
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_power_cuts(scenario):
     cut_power(scenario, int(os.environ.get("ROCKETC_SEED", "1")), ROCKETC_IMAGES=SCENARIOS[scenario])
@@ -83,6 +85,7 @@ def test_power_cuts_for_long(scenario):
 FIELDS = {**SMALL, "mapped_file_size_commit_log": 4096}
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("case", [case.__name__ for case in CASES])
 def test_what_must_be_durable(memory_path, case):
     """See crash.power_cases: each case was not on the disk when it had to be."""

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.promise(1, 5)
 
 
 # Each run makes every eighth of the possible kills, the long run makes all of them.
-SHARES = [8, pytest.param(1, marks=pytest.mark.long)]
+SHARES = [16, pytest.param(1, marks=pytest.mark.long)]
 
 # Arguments of the store whose process is killed.
 MIXES = {

@@ -102,7 +102,7 @@ def kinds_and_endings(kinds):
     return [(kind, ending) for kind in kinds for ending in ENDINGS if kind == "v1" or ending in ("killed", "closed")]
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("kind", "ending"), kinds_and_endings(KINDS))
 def test_cut_at_every_byte(memory_path, kind, ending):
     files, start, stop = write(memory_path / "whole", kind, ending)
@@ -112,7 +112,7 @@ def test_cut_at_every_byte(memory_path, kind, ending):
             assert_goes_on(memory_path / "torn", torn, kind, start, cut - start)
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("kind", "ending"), kinds_and_endings(KINDS_OF_SECTORS))
 def test_zeroed_from_every_sector(memory_path, kind, ending):
     """The last record is at least nine sectors long; the disk has written only the first ones."""
@@ -121,7 +121,7 @@ def test_zeroed_from_every_sector(memory_path, kind, ending):
         assert_goes_on(memory_path / "torn", remains.zeroed(files, mark), kind, start, mark)
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("kind", "ending"), kinds_and_endings(KINDS_OF_SECTORS))
 def test_one_sector_is_missing(memory_path, kind, ending):
     """Disks write sectors in any order: each sector of the last record is zero in turn."""

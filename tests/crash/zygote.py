@@ -7,11 +7,12 @@ job     a name of JOBS
 fields  the arguments of rocketc.open()
 point   only with points.c: [name, n], where the process ends; null: report all points
 
-The child sends its process id and begins when b"go" has come. When it has ended, its wait status is sent back. A job
-writes what it acknowledges to standard output.
+The modules of the variable ZYGOTE_IMPORTS are imported first. The child sends its process id and begins when b"go" has
+come. When it has ended, its wait status is sent back. A job writes what it acknowledges to standard output.
 """
 
 import ctypes
+import importlib
 import json
 import os
 import socket
@@ -78,6 +79,15 @@ def clean(root: str, fields: dict[str, Any]) -> None:
     tell("cleaned")
 
 
+def archive(root: str, fields: dict[str, Any]) -> None:
+    topics = [word for topic in fields["topics"] for word in ("-t", topic)]
+    try:
+        main_of_commands(["export", fields["url"], *topics, "-o", root, "--append", "--commit-size", fields["size"]])
+    except SystemExit as end:
+        assert not end.code
+    tell("archived")
+
+
 def tell_of_points() -> None:
     text = ctypes.create_string_buffer(10_000)
     ctypes.CDLL(None).points_met(text, len(text))
@@ -91,11 +101,14 @@ JOBS: dict[str, Callable[[str, dict[str, Any]], None]] = {
     "recover": recover,
     "table": table,
     "clean": clean,
+    "archive": archive,
 }
 
 
 def main() -> None:
     jobs = socket.socket(fileno=int(sys.argv[1]))
+    for name in os.environ.get("ZYGOTE_IMPORTS", "").split():
+        importlib.import_module(name)
     jobs.send(b"ready")
     while message := jobs.recv(65536):
         job = json.loads(message)

@@ -180,7 +180,7 @@ class _Clients:
                 topics=self._topics,
                 make_retry_topic=self._make_retry_topic,
                 clock=lambda: 0,
-                is_property_filter_on=True,
+                is_property_filter_on=lambda: True,
             ),
             ConsumerProcessor(
                 self.consumers,

@@ -1,8 +1,9 @@
-"""The bytes of one connection to a whole broker, on virtual time."""
+"""The bytes of one connection to a whole broker, or to a server with TLS, on virtual time."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from pathlib import Path
 from unittest import mock
@@ -11,6 +12,8 @@ from simulation import virtual
 from simulation.brokers import scene
 
 from rocketc.remoting import server
+from rocketc.remoting.tls import HANDSHAKE, TlsGate, tls_gate
+from rocketc.remoting.tls_settings import TlsMode, TlsSettings
 
 SMALL = {"mapped_file_size_commit_log": 1 << 16}
 
@@ -48,3 +51,36 @@ class _Peer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         pass
+
+
+def tls(data: bytes, folder: Path) -> None:
+    """Bytes of a connection that begins as TLS, after a byte that says how they are cut.
+
+    The connection ends, nothing of it stays, and no call of the loop fails.
+    """
+    if data:
+        virtual.run(_tls(data[0] + 1, data[1:]))
+
+
+async def _tls(step: int, data: bytes) -> None:
+    failures: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: failures.append(context))
+    async with server.Server([], tls=_gate(), grace=1.0) as serving:
+        near, _ = virtual.link(_Peer(), serving.connection(), random.Random(1), (0.0, 0.0))
+        near.write(bytes((HANDSHAKE,)))
+        for at in range(0, len(data), step):
+            near.write(data[at : at + step])
+        await asyncio.sleep(1.0)
+        near.abort()
+        await asyncio.sleep(1.0)
+        assert not serving.connections
+    assert not failures, failures
+
+
+@functools.cache
+def _gate() -> TlsGate:
+    """With the certificate of the test mode, which is made once."""
+    found = tls_gate(TlsSettings(TlsMode.ENFORCING), in_thread=False)
+    assert found is not None
+    return found

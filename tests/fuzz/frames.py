@@ -73,7 +73,7 @@ def rocketmq(data: bytes) -> tuple[object, ...] | None:
             return None
         end = at + length
         while at < end:
-            if len(fields) == 64:
+            if len(fields) == 128:
                 return None
             name = take(*struct.unpack(">H", take(2)))
             value = take(*struct.unpack(">I", take(4)))

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from crash import remains
-from fuzz import logs, mutate, texts, whole
-from support import oracle, stores
+from fuzz import logs, mutate, texts, timed, whole
+from support import oracle, sql_corpus, stores
 from support.index_files import SPECIFIED, index_bytes
 
 import rocketc
@@ -151,6 +151,15 @@ def of_small_files(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     yield "id", "unique", "\n".join([*unique, "not an id", "0" * 56]).encode()[:250]
 
 
+def of_timers(folder: Path) -> Iterator[tuple[str, str, bytes]]:
+    data = timed.joined(timed.whole())
+    yield "timers", "whole", data
+    for bit in range(5):  # without one of the files, or with a short one
+        yield "timers", f"without-{bit}", bytes([1 << bit]) + data[1:]
+    yield "timers", "check", data[:30]
+    yield "timers", "odd-log", data[:260] + bytes(52) + data[312:400]
+
+
 def of_frames(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     """Recorded requests: the first one of each code, in both forms."""
     recorded = [json.loads(line) for line in (CORPUS.parents[1] / "golden/admin-5.3.3.jsonl").read_text().splitlines()]
@@ -191,6 +200,22 @@ def of_bodies(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     yield "namesrv-body", "key-values", b'\5ORDER_TOPIC_CONFIG\0orders\0a:4;b:4\0n\0k\0"v\\\0n\0k\0\xc3\xa9'
     yield "namesrv-body", "data-version", b"\6" + version
     yield "namesrv-body", "queues", b'\7{"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":4,"topicSysFlag":1}]}'
+
+
+def of_tls(folder: Path) -> Iterator[tuple[str, str, bytes]]:
+    """The first message of a client, without the byte that begins it; a server of 1.3 asks for another one."""
+    suites = bytes.fromhex("1301 c02f c030")
+    groups, algorithms = bytes.fromhex("0002 001d"), bytes.fromhex("0006 0804 0403 0401")
+    usual = ((10, groups), (13, algorithms))
+    for name, extensions in (("1.2", usual), ("1.3", (*usual, (43, b"\2\3\4"), (51, b"\0\0")))):
+        parts = [kind.to_bytes(2, "big") + _short(raw) for kind, raw in extensions]
+        hello = b"\3\3" + bytes(32) + b"\0" + _short(suites) + b"\1\0" + _short(b"".join(parts))
+        message = b"\1" + len(hello).to_bytes(3, "big") + hello
+        yield "tls", f"hello-{name}", b"\xff" + b"\3\1" + _short(message)
+
+
+def _short(raw: bytes) -> bytes:
+    return len(raw).to_bytes(2, "big") + raw
 
 
 def _block(raw: bytes) -> bytes:
@@ -235,13 +260,30 @@ def _input(root: Path, folders: tuple[str, ...]) -> bytes:
     return whole.join({name: raw[:64] if name == "checkpoint" else raw for name, raw in taken.items()})
 
 
+def of_filters(folder: Path) -> Iterator[tuple[str, str, bytes]]:
+    chosen = [(text, values) for text, values in sql_corpus.chosen() if len(text) > 20 or len(values) < 3]
+    for n, (text, values) in enumerate(chosen[:: len(chosen) // 40]):
+        yield "sql", f"{n:02d}", text.encode() + texts.SQL_END + sql_corpus.encoded(values)
+
+
 def main() -> None:
     shutil.rmtree(CORPUS, ignore_errors=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for golden in ("v533-store", "v533-store-crc", "v533-broker", "v497-broker"):
             stores.unpack(golden, folder)
-        for make in (of_logs, of_queues, of_indexes, of_small_files, of_stores, of_frames, of_bodies):
+        for make in (
+            of_logs,
+            of_queues,
+            of_indexes,
+            of_small_files,
+            of_timers,
+            of_stores,
+            of_frames,
+            of_bodies,
+            of_tls,
+            of_filters,
+        ):
             for target, seed, data in make(folder):
                 (CORPUS / target).mkdir(parents=True, exist_ok=True)
                 (CORPUS / target / seed).write_bytes(data)

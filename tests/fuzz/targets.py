@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from fuzz import bodies, brokers, frames, logs, mutate, opened, texts, units, whole
+from fuzz import bodies, brokers, frames, logs, mutate, opened, texts, timed, units, whole
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,15 @@ TARGETS = {
     "queue-ext": Target(units.ext),
     "index": Target(units.index),
     "checkpoint": Target(units.checkpoint, 4096),
+    "timers": Target(timed.service),
     "table": Target(texts.table),
     "conf": Target(texts.conf),
     "id": Target(texts.message_id, 256),
+    "sql": Target(texts.sql),
     "frames": Target(frames.stream, 2048),
     "header": Target(frames.header),
     "broker": Target(brokers.requests, 2048),
+    "tls": Target(brokers.tls, 2048),
     "namesrv-body": Target(bodies.namesrv, 2048),
     "broker-body": Target(bodies.broker, 2048),
     "store": Target(whole.store, 4096, mutate.in_a_store(0)),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
 
+from support import oracle
+
 from rocketc.cli import decode_id
 from rocketc.config import StoreConfig, properties
-from rocketc.errors import ConfigTableError
+from rocketc.errors import ConfigTableError, SqlError
 from rocketc.format import ids
+from rocketc.read.sql import compile_sql
 from rocketc.tables import fastjson
 from rocketc.tables.deleted_topics import DeletedTopics
 from rocketc.tables.fastjson import parse, to_bytes
@@ -20,6 +24,7 @@ from rocketc.tables.offsets import ConsumerOffsets, DelayOffsets
 from rocketc.tables.table_file import read_table
 from rocketc.tables.topics import Topics
 
+SQL_END = b"\0PROPERTIES\0"  # before the properties
 BAK = b"\0BAK\0"  # before an earlier content of a table
 
 
@@ -164,3 +169,25 @@ def message_id(data: bytes, folder: Path) -> None:
                 assert (unique.born(year, month).year, unique.born(year, month).month) == (year, month)
             except ValueError:
                 pass
+
+
+def sql(data: bytes, folder: Path) -> None:
+    """An SQL92 filter and the properties of a message: refused with a position, or the same answer in each way."""
+    raw, _, properties = data.partition(SQL_END)
+    text = raw.decode("utf-8", "surrogateescape")
+    try:
+        compiled = compile_sql(text)
+    except SqlError as error:
+        assert 0 <= error.position <= len(text) and str(error).startswith("SQL filter")
+        return
+    assert text.rstrip(" \t\n\r\f").endswith(compiled.ignored)
+    found = compiled.verdict(properties)
+    assert compiled.matches(properties) == (found == "true")
+    read = text[: text.rindex(compiled.ignored)] if compiled.ignored else text
+    for other in (pickle.loads(pickle.dumps(compiled)), compile_sql(f"({read} )") if len(read) < 500 else compiled):
+        assert other.verdict(properties) == found
+    try:
+        pairs = oracle.decode_properties(properties.decode().encode())
+    except UnicodeDecodeError:
+        return
+    assert compiled.verdict(oracle.encode_properties(pairs)) == found

@@ -84,7 +84,8 @@ def play(tool: Mqadmin, name_server: str, broker: str, files: Path, commands: li
     (files / "topics.json").write_text(json.dumps(topics))
     (files / "groups.json").write_text(json.dumps([{"groupName": "list_c"}, {"groupName": "list_d"}]))
     for command in BEFORE:
-        assert "success" in tool.run([*command.split(), "-n", name_server])
+        printed = tool.run([*command.split(), "-n", name_server])
+        assert "success" in printed, printed
     told = tool.clients(name_server, GROUP, TOPIC)
     assert told["consumed"] == 10
     filled = {

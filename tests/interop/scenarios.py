@@ -117,6 +117,27 @@ class Clients(Process):
         return answer
 
 
+class ConsumerParts(Process):
+    """Parts of RocketMQ's consumer that work without a cluster; java/ConsumerParts.java lists the commands."""
+
+    def __init__(self, release: str, folder: Path) -> None:
+        self.release, self.folder = release, folder / "offsets"  # the folder with all files of offsets
+        options = [f"-Drocketmq.client.localOffsetStoreDir={self.folder}"]
+        super().__init__(release, folder, "ConsumerParts", options=options)
+
+    def answers(self, questions: Iterable[dict[str, Any]]) -> list[Any]:
+        """What RocketMQ answers to each question."""
+        found = []
+        for question in questions:
+            self.tell(**question)
+            found.append(self.hear())
+        return found
+
+    def offsets(self, client_id: str, group: str, steps: list[list[Any]]) -> list[Any]:
+        """What happens at each step of a store of offsets."""
+        return self.answers([{"do": "offsets", "clientId": client_id, "group": group, "steps": steps}])[0]
+
+
 class JavaCluster(Process):
     """RocketMQ's own name server and broker; java/JavaCluster.java lists the settings."""
 
@@ -125,12 +146,20 @@ class JavaCluster(Process):
 
     def __init__(self, release: str, folder: Path, options: Iterable[str] = (), **settings: object) -> None:
         pairs = [f"{name}={value}" for name, value in settings.items()]
-        super().__init__(release, folder, "JavaCluster", str(folder), *pairs, options=options)
-        try:
-            ready = self.hear()
-        except BaseException:
-            self.close()
-            raise
+        options = list(options)
+        for is_last in (False, False, True):
+            super().__init__(release, folder, "JavaCluster", str(folder), *pairs, options=options)
+            try:
+                ready = self.hear()
+            except EOFError:
+                self.close()
+                if is_last or "Address already in use" not in self._errors.read_text(errors="replace"):
+                    raise
+            except BaseException:
+                self.close()
+                raise
+            else:
+                break  # otherwise another program took a port that was free: try others
         self.name_server, self.broker = ready["nameServer"], ready["broker"]
 
     def end(self) -> None:

@@ -36,6 +36,7 @@ def same_as_from_log(turns):
     same_files(without_names(files_of(turns.root, *DERIVED)), from_log(records, turns.settings))
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("settings", [{}, SYNC], ids=["async", "sync"])
 def test_rocketmq_opens_our_closed_store_without_changing_it(peer, tmp_path, settings):
     turns = Turns(tmp_path / "store", settings)
@@ -75,7 +76,7 @@ def test_files_after_turns_are_those_of_one_writer(peer, tmp_path, monkeypatch, 
         same_as_from_log(turns)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("log", ["small", "large"])
 def test_we_finish_the_dispatch_of_a_killed_process(start, peer, tmp_path, monkeypatch, log):
     if log == "large":
@@ -91,7 +92,7 @@ def test_we_finish_the_dispatch_of_a_killed_process(start, peer, tmp_path, monke
     turns.both_answer(peer)
 
 
-@pytest.mark.some(1)
+@pytest.mark.long
 def test_extension_files(peer, tmp_path):
     """consumequeue_ext: extension units that a queue's units refer to instead of holding the hash of the tags."""
     turns = Turns(tmp_path / "store", EXT)

@@ -18,7 +18,7 @@ def told(peer, root):
     return [(m["topic"], m["queueOffset"], m["physicalOffset"]) for m in peer.read(root)["messages"]]
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("log", ["small", "large"])
 @pytest.mark.parametrize("old", [1, 3, 400])
 def test_its_queue_has_only_the_new_messages(peer, tmp_path, monkeypatch, log, old):
@@ -45,6 +45,7 @@ def test_its_queue_has_only_the_new_messages(peer, tmp_path, monkeypatch, log, o
     peer.close(root)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("log", ["small", "large"])
 def test_rocketmq_opens_a_store_of_ours_with_deleted_topics(peer, tmp_path, monkeypatch, log):
     """The topic is deleted; created again, its queue has the new messages from offset 0 on, and no others."""

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.promise(1, 9)
 PLAIN = pytest.param({}, id="plain", marks=pytest.mark.long)  # the two others cover it too
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("settings", [PLAIN, pytest.param(CHECKSUMS, id="checksums"), pytest.param(SYNC, id="sync")])
 def test_three_rounds(peer, tmp_path, settings):
     turns = Turns(tmp_path / "store", settings)
@@ -31,6 +31,7 @@ def test_three_rounds_of_killed_writers(start, peer, tmp_path):
     turns.rocketc_puts(plan(6, 50))
 
 
+@pytest.mark.long
 def test_both_releases_alternately(peers, tmp_path):
     turns = Turns(tmp_path / "store")
     for n, release in enumerate(["4.9.7", "5.3.3", "4.9.7", "5.3.3"]):

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from interop import scenarios
 from interop.peer import RELEASES, Unavailable
+from support.admin_story import Operator
 from support.certificates import Certificates
 from unit.acl.requests_of import send, signed
 from unit.acl.test_validator import EXCEPTION, OURS, REQUESTS, VECTORS, Peer
@@ -184,12 +185,12 @@ def test_clients_with_signatures(tmp_path, release):
             assert (told["sent"], told["code"]) == (0, 1) and EXCEPTION + says in told["error"]
 
 
-@pytest.mark.long
-def test_our_signatures_at_a_broker_of_5_3_3_with_acl_2(tmp_path):
+def acl_2() -> dict[str, str]:
+    """The settings of a 5.3.3 broker with ACL 2.0, and the account rocketmq."""
     provider = "org.apache.rocketmq.auth.{0}.provider.Local{1}MetadataProvider"
     user = json.dumps({"username": "rocketmq", "password": "12345678"})
     inner = json.dumps({"accessKey": "rocketmq", "secretKey": "12345678"})
-    settings = {
+    return {
         "auth.authenticationEnabled": "true",
         "auth.authenticationMetadataProvider": provider.format("authentication", "Authentication"),
         "auth.initAuthenticationUser": user,
@@ -197,8 +198,12 @@ def test_our_signatures_at_a_broker_of_5_3_3_with_acl_2(tmp_path):
         "auth.authorizationEnabled": "true",
         "auth.authorizationMetadataProvider": provider.format("authorization", "Authorization"),
     }
+
+
+@pytest.mark.long
+def test_our_signatures_at_a_broker_of_5_3_3_with_acl_2(tmp_path):
     super_user = {"account": "rocketmq"}
-    with java(scenarios.JavaCluster, "5.3.3", tmp_path, **settings) as cluster:
+    with java(scenarios.JavaCluster, "5.3.3", tmp_path, **acl_2()) as cluster:
         unique = {"topic": "TBW102", "key": "K", "maxNum": "1", "beginTimestamp": "0", "endTimestamp": "9"}
         found = answers(
             cluster.broker,
@@ -232,6 +237,37 @@ def test_our_signatures_at_a_broker_of_5_3_3_with_acl_2(tmp_path):
                 channel.close()
 
         assert asyncio.run(zone()).code == 0
+
+
+@pytest.mark.long
+def test_rocketc_admin_at_a_broker_of_5_3_3_with_acl_2(tmp_path, run, monkeypatch):
+    with java(scenarios.JavaCluster, "5.3.3", tmp_path, **acl_2()) as cluster:
+
+        def admin(*args: object, account: str = "rocketmq", secret: str = "12345678") -> Any:
+            monkeypatch.setenv("ROCKETC_SECRET_KEY", secret)
+            return run("admin", *args, "-n", cluster.name_server, *(["--access-key", account] if account else []))
+
+        operator = Operator(lambda *args: run(*args, "--access-key", "rocketmq"), cluster.name_server)
+        monkeypatch.setenv("ROCKETC_SECRET_KEY", "12345678")
+        operator.until(lambda: operator.code("brokers"), 0)
+        for args in (
+            ("create-topic", "signed", "--queues", 2),
+            ("topics", "--all"),
+            ("groups", "--all"),
+            ("lag",),
+            ("permissions", "signed", "--set", "r"),
+            ("reset-offset", "TOOLS_CONSUMER", "signed", "--to", "latest", "--dry-run"),
+            ("delete-topic", "signed", "--yes"),
+        ):
+            code, out, err = admin(*args)
+            assert code == 0, (args, out, err)
+        for account, secret, says in (
+            ("rocketmq", "wrong-secret", "NO_PERMISSION): check signature failed."),
+            ("nobody11", "12345678", "NO_PERMISSION): User:nobody11 is not found."),
+            ("", "", "NO_PERMISSION): username cannot be null."),
+        ):
+            code, out, err = admin("groups", account=account, secret=secret)
+            assert (code, out) == (3, "") and says in err and "secret" not in err
 
 
 @pytest.mark.long

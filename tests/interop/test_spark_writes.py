@@ -8,12 +8,14 @@ from interop import ledger
 from interop.turns import SYNC
 
 import rocketc
+from rocketc.config import ROCKETMQ_SIZES, broker_conf
 from rocketc.spark import schema
 from rocketc.spark.sink import RocketmqWriter
 
 pytestmark = pytest.mark.promise(9)
 
-SETTINGS = {**SYNC, "mappedFileSizeCommitLog": 1 << 20}  # otherwise RocketMQ's defaults, as in a write by Spark
+# The sizes of files that a write by Spark chooses; RocketMQ's default sizes are others.
+SETTINGS = {**SYNC, **broker_conf(rocketc.StoreConfig(), ROCKETMQ_SIZES), "mappedFileSizeCommitLog": 1 << 20}
 COLUMNS = ["topic", "queueId", "body", "properties", "flag", "bornTimestamp", "bornHost"]
 
 

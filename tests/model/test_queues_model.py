@@ -69,7 +69,7 @@ class QueuesModel(StoreModel):
 
 
 TestQueuesModel = QueuesModel.TestCase
-TestQueuesModel.settings = settings(max_examples=20, stateful_step_count=20)
+TestQueuesModel.settings = settings(max_examples=12, stateful_step_count=20)
 
 
 @pytest.mark.long

@@ -283,7 +283,7 @@ def _record(m: rocketc.Message) -> oracle.Record:
 
 
 TestStoreModel = StoreModel.TestCase
-TestStoreModel.settings = settings(max_examples=30, stateful_step_count=25)
+TestStoreModel.settings = settings(max_examples=18, stateful_step_count=25)
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from rocketc.remoting._frames import FrameDecoder
-from rocketc.remoting.command import VERSION, Command
+from rocketc.remoting.command import LARGEST, VERSION, Command
 from rocketc.remoting.requests import CODES, REQUESTS
 
 
@@ -16,7 +16,7 @@ class Asking(asyncio.Protocol):
     def __init__(self):
         self.requests: list[Command] = []
         self.lost = False
-        self._decoder = FrameDecoder()
+        self._decoder = FrameDecoder(LARGEST)
         self._waiting: dict[int, asyncio.Future[Command]] = {}
         self._opaque = 0
 

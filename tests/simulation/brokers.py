@@ -11,11 +11,12 @@ from typing import Any
 
 from simulation import virtual
 
-import rocketc
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.controller import BrokerController
+from rocketc.config import StoreConfig
 from rocketc.remoting.channel import Channel
 from rocketc.remoting.command import Command
+from rocketc.store.opening import open_master
 
 EPOCH = 1_700_000_000_000  # ms: when the virtual time begins
 HOST = ("127.0.0.1", 10911)
@@ -34,7 +35,7 @@ class Client:
         self.pushed: list[Command] = []
         self.transport: virtual.MemoryTransport | None = None
         self._scene, self._vip = scene, vip
-        self.channel = Channel(self._connect, scene.chance, self.pushed.append)
+        self.channel = Channel(self._connect, scene.chance, lambda request, reply: self.pushed.append(request))
 
     async def _connect(self, factory):
         broker = self._scene.broker
@@ -71,9 +72,8 @@ class Scene:
         return EPOCH + int(asyncio.get_running_loop().time() * 1000)
 
     async def start(self, **controller: Any) -> None:
-        self.store = rocketc.open(
-            self._root, background=False, clock=self.now, store_host=HOST, **{**SMALL, **self._store}
-        )
+        config = StoreConfig.of(store_host=HOST, **{**SMALL, **self._store})
+        self.store = open_master(self._root, config, background=False, clock=self.now)
         self.broker = BrokerController(
             self.store, self._config, HOST, clock=self.now, chance=random.Random(self.chance.random()), **controller
         )
@@ -101,10 +101,11 @@ async def scene(
     store: dict[str, Any] | None = None,
     name_servers: list[str] | None = None,
     connector: Any = None,
+    conf: Any = None,
     **config: Any,
 ) -> AsyncIterator[Scene]:
     made = Scene(root, seed, delay, BrokerConfig(**config), store or {})
-    await made.start(name_servers=name_servers, connector=connector)
+    await made.start(name_servers=name_servers, connector=connector, conf=conf)
     try:
         yield made
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import random
 from collections.abc import Iterator
@@ -50,7 +49,7 @@ class Peer:
     def channel(self, broker: str) -> Channel:
         if broker not in self._channels:
             connect = self.network.connector(self.name)(*self.brokers[broker].address)
-            self._channels[broker] = Channel(connect, self.chance, functools.partial(self.heard, broker))
+            self._channels[broker] = Channel(connect, self.chance, lambda request, reply: self.heard(broker, request))
         return self._channels[broker]
 
     def heard(self, broker: str, command: Command) -> None:

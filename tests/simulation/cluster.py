@@ -7,17 +7,12 @@ first, see simulation.mutants: then the first seed that finds it ends the run.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import contextlib
 import ctypes
-import gc
-import hashlib
-import json
 import logging
 import random
-import re
-import shutil
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +22,7 @@ from simulation.clients import BEAT_SECONDS, EXPIRY_SECONDS, Consumer, Producer
 from simulation.history import LOCK_SECONDS, History, Notice
 from simulation.hosts import BrokerHost, NameServerHost
 from simulation.network import Link, Network
+from simulation.seeds import play_seed, run_seeds
 
 from rocketc.broker import controller
 
@@ -44,6 +40,17 @@ class Errors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._history.fault(f"logged: {self.format(record)}")
+
+
+@contextlib.contextmanager
+def no_errors(history: History) -> Iterator[None]:
+    """Note errors that are logged meanwhile as faults."""
+    logger, errors = logging.getLogger("rocketc"), Errors(history)
+    logger.addHandler(errors)
+    try:
+        yield
+    finally:
+        logger.removeHandler(errors)
 
 
 class Cluster:
@@ -310,54 +317,30 @@ class Cluster:
 
 def play(root: Path, seed: int, recorder: Recorder | None) -> dict[str, Any]:
     """Run one seed in a folder; return what was wrong, and counts. The digest is the same for the same seed."""
-    shutil.rmtree(root, ignore_errors=True)
-    began = time.process_time()
     controller.STEP_SECONDS = 0.05  # an idle broker costs less
-    logger = logging.getLogger("rocketc")
-    found: dict[str, Any] = {}
 
-    async def whole() -> None:
+    async def whole() -> tuple[list[str], object, dict[str, Any]]:
         cluster = Cluster(root, seed, recorder)
-        errors = Errors(cluster.history)
-        logger.addHandler(errors)
-        try:
+        with no_errors(cluster.history):
             wrong = await cluster.run()
-        finally:
-            logger.removeHandler(errors)
         history = cluster.history
-        told = repr((history.acknowledged, history.delayed, history.backs, sorted(history.counts.items()), wrong))
-        found.update(
-            seed=seed,
-            wrong=wrong[:20],
-            acknowledged=len(history.acknowledged),
-            delayed=len(history.delayed),
-            backs=len(history.backs),
-            digest=hashlib.sha256(told.encode()).hexdigest()[:16],
-            virtual=round(cluster.network.now()),
-            counts=dict(sorted(history.counts.items())),
-        )
+        counts = dict(sorted(history.counts.items()))
+        told = history.acknowledged, history.delayed, history.backs, counts
+        figures = {
+            "acknowledged": len(history.acknowledged),
+            "delayed": len(history.delayed),
+            "backs": len(history.backs),
+            "virtual": round(cluster.network.now()),
+            "counts": counts,
+        }
+        return wrong, told, figures
 
-    virtual.run(whole())
-    gc.collect()
-    found["seconds"] = round(time.process_time() - began, 2)
-    return found
+    return play_seed(root, seed, whole, lambda main: virtual.run(main()))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("seeds", type=int, nargs="+")
-    parser.add_argument("--mutant", default="")
-    given = parser.parse_args()
-    logging.disable(logging.WARNING)
     recorder = Recorder() if hasattr(ctypes.CDLL(None), "disk_take") else None
-    if given.mutant:
-        mutants.MUTANTS[given.mutant][0]()
-    for seed in given.seeds:
-        found = play(given.folder / "cluster", seed, recorder)
-        print(json.dumps(found), flush=True)
-        if given.mutant and re.search(mutants.MUTANTS[given.mutant][1], " ".join(found["wrong"])):
-            break
+    run_seeds(lambda folder, seed: play(folder, seed, recorder), mutants.MUTANTS)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,10 @@ class BrokerHost:
     """A broker, its store, and all of its lives.
 
     recorder  notes what the store does to its files, so that the machine may lose its power; None: it can't
+    settings  of the broker
     """
+
+    settings: Mapping[str, Any] = {}
 
     def __init__(
         self,
@@ -93,7 +96,9 @@ class BrokerHost:
         self.store = rocketc.open(
             self._root, background=False, clock=wall_clock, store_host=self.address, **{**SMALL, **self._fields}
         )
-        config = BrokerConfig(broker_name=self.name, broker_ip1=self.address[0], listen_port=self.address[1])
+        config = BrokerConfig(
+            broker_name=self.name, broker_ip1=self.address[0], listen_port=self.address[1], **self.settings
+        )
         self.broker = BrokerController(
             self.store,
             config,
@@ -219,7 +224,8 @@ class BrokerHost:
         if broker.waits is not None:
             broker.waits.close()
         broker.name_servers.close()
-        for timer in (broker.pulls.held._timer, broker.server._sweep, broker.vip_server._sweep):
+        timers = broker.pulls.held._timer, broker.server._sweep, broker.vip_server._sweep, broker.op_marks._timer
+        for timer in timers:
             if timer is not None:
                 timer.cancel()
         self.store.close()

@@ -95,7 +95,7 @@ def topics_are_not_written() -> None:
     replace(
         table_writer.TableWriter,
         "save",
-        lambda self, table, done=None: done and asyncio.get_running_loop().call_soon(done),
+        lambda self, table, done=None: done and asyncio.get_running_loop().call_soon(done, None),
     )
 
 
@@ -157,6 +157,7 @@ def nothing_wakes_an_empty_level() -> None:
 
     def deaf(self: Any, chance: Any) -> Any:
         made = processors(self, chance)
+        self.pulls.path.backs = None
         for one in made:
             if isinstance(one, (send.SendProcessor, send_back.SendBackProcessor)):
                 one._delays = SimpleNamespace(levels=self.delays.levels, added=nothing)
@@ -206,6 +207,7 @@ def send_backs_are_answered_without_a_record() -> None:
         return append(self, message, *what)
 
     replace(send_back.SendBackProcessor, "_append", dropped)
+    replace(send_back.SendBackProcessor, "_checked", nothing)  # none by the compiled way
 
 
 @mutant("not a dead letter")

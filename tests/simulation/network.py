@@ -7,11 +7,13 @@ what was in trouble meanwhile.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import itertools
 import random
 from collections.abc import Callable
 from typing import Any
 
+from simulation.processes import own_context
 from simulation.virtual import MemoryTransport
 
 Address = tuple[str, int]
@@ -31,14 +33,16 @@ class Wire(MemoryTransport):
     def _end(self, error):
         if self.is_blocked:
             self.late_end = (error,)
-        else:
+        elif self.context is None:
             super()._end(error)
+        else:
+            self._loop.call_soon(super()._end, error, context=self.context)
 
     def free(self):
         self.is_blocked = False
-        self._loop.call_soon(self._deliver)
+        self._loop.call_soon(self._deliver, context=self.context)
         if self.late_end is not None:
-            self._loop.call_soon(self._end, *self.late_end)
+            self._loop.call_soon(self._end, *self.late_end, context=self.context)
 
     def vanish(self):
         """The process of this end is gone, and its protocol hears nothing more."""
@@ -73,7 +77,7 @@ class Network:
     def __init__(self, chance: random.Random, delay: tuple[float, float]) -> None:
         self.chance, self.delay = chance, delay
         self.links: list[Link] = []
-        self._listening: dict[Address, tuple[str, Callable[[], Any]]] = {}
+        self._listening: dict[Address, tuple[str, Callable[[], Any], contextvars.Context | None]] = {}
         self._parted: set[frozenset[str]] = set()
         self._silent: set[str] = set()
         self._numbers = itertools.count()
@@ -84,7 +88,7 @@ class Network:
         return asyncio.get_running_loop().time()
 
     def listen(self, address: Address, host: str, factory: Callable[[], Any]) -> None:
-        self._listening[address] = host, factory
+        self._listening[address] = host, factory, own_context()
 
     def deaf(self, address: Address) -> None:
         """An address does not accept connections any more."""
@@ -103,18 +107,25 @@ class Network:
         if found is None or self._parts(client, found[0]):
             await asyncio.sleep(SILENT_SECONDS if found is not None else 0.0)
             raise ConnectionRefusedError(111, "nobody listens")
-        host, factory = found
-        first, second = protocol(), factory()
+        host, factory, served = found
+        serve = contextvars.copy_context() if served is None else served.copy()
+        first, second = protocol(), serve.run(factory)
         near = Wire(first, self.chance, self.delay, (client, 1))
         far = Wire(second, self.chance, self.delay, ("10.0.0.9", 1))
         near.other, far.other = far, near
+        near.context, far.context = own_context(), served
         link = Link(client, host, near, far, next(self._numbers))
         self.links = [one for one in self.links if one.is_open or one.blocked] + [link]
         self.newest[client, host] = link
-        second.connection_made(far)
+        serve.run(second.connection_made, far)  # the system accepts connections of a process that hangs
         first.connection_made(near)
 
     # what goes wrong
+
+    def slow(self, link: Link, delay: tuple[float, float]) -> None:
+        """A connection gets another delay in both directions."""
+        self.trouble(link)
+        link.near._delay = link.far._delay = delay
 
     def trouble(self, link: Link) -> None:
         """Something is done to a connection now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 import selectors
 from collections import deque
@@ -37,9 +38,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.now
 
 
-def run(main: Any) -> Any:
-    """Run a coroutine on a new VirtualLoop."""
-    loop = VirtualLoop()
+def run(main: Any, kind: type[VirtualLoop] = VirtualLoop) -> Any:
+    """Run a coroutine on a new loop."""
+    loop = kind()
     try:
         asyncio.set_event_loop(loop)
         return loop.run_until_complete(main)
@@ -52,6 +53,7 @@ class MemoryTransport(asyncio.Transport):
     """One end of a link. Bytes arrive in order, in pieces, each after a delay. cut() loses what is on its way."""
 
     other: MemoryTransport
+    context: contextvars.Context | None = None  # of the process at this end; None: of the caller
 
     def __init__(self, protocol, chance: random.Random, delay=(0.0, 0.01), name=("memory", 0)):
         super().__init__({"peername": name})
@@ -71,7 +73,9 @@ class MemoryTransport(asyncio.Transport):
             other._inbox.append(data[:n])
             other._size += n
             other._last = max(other._last, self._loop.time() + self._chance.uniform(*self._delay))
-            self._loop.call_at(other._last, other._arrive)  # timers of one time run in any order: the inbox keeps it
+            self._loop.call_at(
+                other._last, other._arrive, context=other.context
+            )  # timers of one time run in any order: the inbox keeps it
             data = data[n:]
         self._control()
 
@@ -106,9 +110,25 @@ class MemoryTransport(asyncio.Transport):
             self._arrived -= 1
             data = self._inbox.popleft()
             self._size -= len(data)
-            self._protocol.data_received(data)
+            self._give(data)
         if not self.other._closing:
             self.other._control()
+
+    def _give(self, data):
+        """Give a piece to the protocol, as a transport of sockets does."""
+        if not isinstance(self._protocol, asyncio.BufferedProtocol):
+            self._protocol.data_received(data)
+            return
+        while data and self.reading and not self._closing:
+            room = self._protocol.get_buffer(-1)
+            n = min(len(room), len(data))
+            room[:n] = data[:n]
+            self._protocol.buffer_updated(n)
+            data = data[n:]
+        if data:  # the protocol has paused
+            self._inbox.appendleft(data)
+            self._size += len(data)
+            self._arrived += 1
 
     def pause_reading(self):
         self.reading = False
@@ -123,14 +143,15 @@ class MemoryTransport(asyncio.Transport):
     def close(self):
         if not self._closing:
             self._closing = True
-            self._loop.call_at(max(self.other._last, self._loop.time()) + 1e-6, self.other._end, None)
+            end = max(self.other._last, self._loop.time()) + 1e-6
+            self._loop.call_at(end, self.other._end, None, context=self.other.context)
             self._loop.call_soon(self._protocol.connection_lost, None)
 
     def abort(self):
         if not self._closing:
             self._closing = True
             self._loop.call_soon(self._protocol.connection_lost, None)
-            self._loop.call_soon(self.other._end, ConnectionResetError("aborted"))
+            self._loop.call_soon(self.other._end, ConnectionResetError("aborted"), context=self.other.context)
 
     def _end(self, error):
         if not self._closing:

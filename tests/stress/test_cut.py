@@ -93,7 +93,7 @@ for cut in {CUTS}:
     run(code, tmp_path)
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("size", [150, 1000, 4096, 70_000])
 @pytest.mark.parametrize("columns", [None, ["queueOffset"], ["topic", "body"]])
 def test_cut_while_a_batch_is_built(tmp_path, size, columns):

@@ -180,6 +180,7 @@ def test_64_subscribers_start_and_end_for_long(open_store, entries):
     hammer(store, puts=4000, watchers=64, generations=20)
 
 
+@pytest.mark.long
 def test_readers_in_c_while_the_ring_is_overwritten(open_store):
     """Without the GIL: entries that are overwritten while they are read are rejected."""
     feed = extension.load("feed")

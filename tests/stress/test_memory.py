@@ -58,7 +58,7 @@ WAYS = {
 }
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_ten_thousand_scans_of_a_small_buffer(way, tmp_path):
     """A leak of 100 bytes per scan would be found."""
@@ -157,6 +157,7 @@ print(memory("VmHWM"))
     assert int(run(code, folder)) < 300 << 10, "the most KiB"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("way", "limit"),
     [

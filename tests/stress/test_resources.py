@@ -259,7 +259,7 @@ CLAIMS = {  # the files of a store, and the length of each
 }
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_claimed_sizes_are_not_allocated(tmp_path, claim):
     """Each operation on such a store works or raises an error of the library, in the memory of a normal store."""

@@ -207,6 +207,7 @@ def work(root: Path, lock: str, mix: tuple[str, str], count: int) -> None:
     crowd.check()
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("mix", MIXES, ids="-".join)
 @pytest.mark.parametrize("lock", LOCKS)
 def test_eight_threads(watch, memory_path, lock, mix):
@@ -248,6 +249,7 @@ def test_closed_by_many(watch, memory_path, lock):
     crowd.check()
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("mix", MIXES, ids="-".join)
 @pytest.mark.parametrize("lock", LOCKS)
 def test_forks_while_others_put(watch, memory_path, lock, mix):
@@ -257,6 +259,7 @@ def test_forks_while_others_put(watch, memory_path, lock, mix):
     crowd.check()
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mix", MIXES, ids="-".join)
 def test_a_child_drops_the_store(watch, memory_path, mix):
     """The store's threads do not exist in the child: nothing there may wait for them."""

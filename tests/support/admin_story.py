@@ -7,6 +7,8 @@ from typing import Any
 
 from interop.asking import Asking
 
+from rocketc.remoting.versions import version_name
+
 TOPIC, GROUP = "story-orders", "story-billing"
 
 
@@ -84,6 +86,9 @@ def play(operator: Operator, broker: str, *, is_reset_at_once: bool) -> None:
     assert client.ask("UPDATE_CONSUMER_OFFSET", **commit)[0] == 0
     state = operator.json("connections", GROUP)
     assert [one["clientId"] for one in state["clients"]] == ["10.0.0.9@7"] and state["subscriptions"][TOPIC] == "*"
+    assert [one["versionName"] for one in state["clients"]] == [
+        version_name(one["version"]) for one in state["clients"]
+    ]
     assert operator.says("connections", "story-shop", "--producers").splitlines()[1].split()[0] == "10.0.0.9@7"
     [group] = [one for one in operator.json("groups")["groups"] if one["group"] == GROUP]
     assert (group["consumers"], group["messageModel"], group["topics"]) == (1, "CLUSTERING", [TOPIC])

@@ -44,12 +44,17 @@ class Certificates:
     def cert(self, name: str) -> Path:
         return self.folder / f"{name}.pem"
 
-    def sign(self, name: str, by: str = "ca", days: int = 3650) -> None:
-        """Make a new key, and its certificate."""
+    def sign(self, name: str, by: str = "ca", days: int = 3650, host: str = "") -> None:
+        """Make a new key, and its certificate.
+
+        host  that it is for, such as IP:127.0.0.1
+        """
         request = self.folder / f"{name}.csr"
         openssl("req", *_KEY, "-keyout", self.key(name), "-out", request, "-subj", f"/CN={name}")
+        hosts = self.folder / f"{name}.ext"
+        hosts.write_text(f"subjectAltName={host}\n" if host else "")
         openssl("x509", "-req", "-in", request, "-CA", self.cert(by), "-CAkey", self.key(by), "-days", days,
-                "-out", self.cert(name))  # fmt: skip
+                "-out", self.cert(name), "-extfile", hosts)  # fmt: skip
 
     def properties(self, name: str = "server", **others: object) -> str:
         """The lines of tls.properties for a server. A setting `a_b` is written as tls.a.b."""

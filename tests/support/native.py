@@ -1,7 +1,7 @@
 """The functions and constants of the C headers, as the extern .pxd files list them, for tests to call through ctypes.
 
 `native.rc_get_i16(b"..")` calls the header's function: a library of wrappers, one for each name of a .pxd, is compiled
-once a session. `native.RC_OK` is a constant. Bytes after or before the memory that a function may use can be fenced:
+for all processes. `native.RC_OK` is a constant. Bytes after or before the memory that a function may use can be fenced:
 see Fence.
 """
 
@@ -10,14 +10,12 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from support.compiled import ROOT, compiled
 from support.sources import CYTHON
-
-ROOT = Path(__file__).parents[2]
 
 NUMBERS = {
     "int": ctypes.c_int,
@@ -92,16 +90,19 @@ def sanitized() -> bool:
     return "libasan" in os.environ.get("LD_PRELOAD", "")
 
 
-def compile_library(source: str, folder: str) -> str:
-    path = Path(folder, "native.c")
-    path.write_text(source)
+def compile_library(source: str) -> str:
     command = [*os.environ.get("CC", "cc").split(), "-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", "-Werror"]
     if sanitized():
         command += ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-    out = str(Path(folder, "native.so"))
-    done = subprocess.run([*command, "-I", str(ROOT / "include"), str(path), "-o", out], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return out
+    command += ["-I", str(ROOT / "include")]
+
+    def make(folder: Path, library: Path) -> None:
+        path = folder / "native.c"
+        path.write_text(source)
+        done = subprocess.run([*command, str(path), "-o", str(library)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    return str(compiled("native.so", [source.encode()], command, make))
 
 
 def _ctype(text: str) -> object:
@@ -113,8 +114,7 @@ class Native:
     """The compiled library. A pointer argument takes bytes, a ctypes array, an address, or None."""
 
     def __init__(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            library = ctypes.CDLL(compile_library(_source(), folder), use_errno=True)
+        library = ctypes.CDLL(compile_library(_source()), use_errno=True)
         for listed in LISTED:
             for name in listed.constants + listed.texts:
                 function = library[f"x_{name}"]

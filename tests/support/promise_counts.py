@@ -16,6 +16,8 @@ NAMES = {
     "inputs": "hostile inputs",
     "damaged": "stores damaged in one byte or one range",
     "acknowledged": "acknowledged messages looked for and found",
+    "delayed": "of these, delayed ones, none early",
+    "sent back": "messages sent back, found again or among the dead letters",
 }
 _counts: Counter[str] = Counter()
 

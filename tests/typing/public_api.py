@@ -1,7 +1,7 @@
 """Uses of the public names for the type checker. mypy reads this file (`make lint`), nothing runs it."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
@@ -9,6 +9,19 @@ from typing import Any, Literal
 from typing_extensions import assert_type
 
 import rocketc
+from rocketc.client import (
+    AsyncConsumer,
+    AsyncPullConsumer,
+    AsyncTransactionProducer,
+    LocalTransactionState,
+    MessageQueue,
+    PullConsumer,
+    PushConsumer,
+    SendResult,
+    TransactionProducer,
+    TransactionResult,
+)
+from rocketc.client.telemetry import Telemetry
 
 
 def scanning() -> None:
@@ -21,6 +34,9 @@ def scanning() -> None:
     )
     assert_type(rocketc.decode(b"", base_offset=None), rocketc.Scan)
     assert_type(rocketc.decode(memoryview(b"")), rocketc.Scan)
+    url = "rocketmq://127.0.0.1:9876/orders"
+    account = rocketc.client.Credentials("reader", "secret")
+    assert_type(rocketc.scan(url, credentials=account, tls=True, group="auditors"), rocketc.Scan)
     rocketc.scan("store", errors="ignore")  # type: ignore[arg-type]
     rocketc.scan("store", crc="half")  # type: ignore[arg-type]
 
@@ -111,7 +127,88 @@ def positions(store: rocketc.MessageStore) -> None:
     assert_type((store.confirmed_phy_offset, store.wait_confirmed(0, timeout=1.5)), tuple[int, bool])
 
 
+def filters(error: rocketc.SqlError) -> None:
+    assert_type(rocketc.scan("store", sql="price > 10"), rocketc.Scan)
+    assert_type(rocketc.decode(b"", sql="price > 10").count(), int)
+    rocketc.scan("store", sql=10)  # type: ignore[arg-type]
+    assert_type(error.position, int)
+
+
 def errors(error: rocketc.CorruptRecordError) -> None:
     assert_type((error.file, error.offset, error.reason), tuple[str | None, int, str])
     value_error: ValueError = error
     assert value_error
+
+
+def listeners(consumer: PushConsumer) -> None:
+    @consumer.subscribe("orders", tags="web || app")
+    def plain(message: rocketc.Message) -> None: ...
+
+    @consumer.subscribe("orders")
+    async def coroutine(message: rocketc.Message) -> None: ...
+
+    plain_again: Callable[[rocketc.Message], None] = plain
+    coroutine_again: Callable[[rocketc.Message], Awaitable[None]] = coroutine
+    consumer.subscribe("orders", listener=plain_again)
+    consumer.subscribe("orders", listener=coroutine_again)
+    consumer.subscribe("orders", listener=lambda message: print(message.body))
+    consumer.subscribe("orders", listener=7)  # type: ignore[call-overload]
+
+
+def polling(queue: MessageQueue) -> None:
+    with PullConsumer("g", topics={"orders": "web"}, auto_commit=False, pull_batch_size=32) as consumer:
+        assert_type(consumer, PullConsumer)
+        assert_type(consumer.poll(timeout=100), list[rocketc.Message])
+        assert_type(consumer.assignment(), list[MessageQueue])
+        assert_type(consumer.committed(queue), int | None)
+        consumer.commit({queue: 1})
+    PullConsumer("g", pull_batch="32")  # type: ignore[call-arg]
+    PullConsumer("g", topics=["a"], auto_commit=None)  # type: ignore[arg-type]
+
+
+def iterating() -> None:
+    AsyncConsumer("g", topics=["orders"], pull_batch_size=64)
+    AsyncConsumer("g", topics=["orders"], consume_thread_max=5)  # type: ignore[call-arg]
+
+
+async def polling_async(consumer: AsyncPullConsumer) -> None:
+    async for message in consumer:
+        assert_type(message, rocketc.Message)
+
+
+def transactions(message: rocketc.Message) -> None:
+    def check(message: rocketc.Message) -> LocalTransactionState:
+        return LocalTransactionState.UNKNOW
+
+    def named(message: rocketc.Message) -> Literal["COMMIT_MESSAGE", "ROLLBACK_MESSAGE"]:
+        return "COMMIT_MESSAGE" if message.keys else "ROLLBACK_MESSAGE"
+
+    with TransactionProducer("shop", check=check, topics=["orders"], check_request_hold_max=100) as producer:
+        with producer.transaction("orders", b"one", keys="o-1", timeout=500) as transaction:
+            assert_type((transaction.msg_id, transaction.transaction_id), tuple[str, str])
+            assert_type(transaction.message, rocketc.Message)
+            assert_type(transaction.commit(), None)
+        assert_type(transaction.state, LocalTransactionState | None)
+        result = producer.send_in_transaction("orders", b"one", named, shard="c-7")
+        assert_type(result, TransactionResult)
+        assert_type((result.state, result.msg_id), tuple[LocalTransactionState, str])
+        assert_type(producer.send("orders", b"one", delay_level=1), SendResult)
+        producer.transaction("orders", b"one", delay_level=1)  # type: ignore[call-arg]
+        producer.send_in_transaction("orders", [b"one"], named)  # type: ignore[arg-type]
+        producer.send_in_transaction("orders", b"one", lambda message: "COMMIT")  # type: ignore[arg-type,return-value]
+        producer.send_in_transaction("orders", b"one", lambda message: None)  # type: ignore[arg-type,return-value]
+    traced = Telemetry().producer(TransactionProducer("shop", check=check))
+    assert_type(traced, TransactionProducer)
+    TransactionProducer("shop")  # type: ignore[call-arg]
+    TransactionProducer("shop", check=lambda message: True)  # type: ignore[arg-type,return-value]
+
+
+async def transactions_of_coroutines() -> None:
+    async def check(message: rocketc.Message) -> Literal["UNKNOW"]:
+        return "UNKNOW"
+
+    async with AsyncTransactionProducer("shop", check=check) as producer:
+        async with producer.transaction("orders", b"one") as transaction:
+            transaction.rollback()
+        assert_type(await producer.send_in_transaction("orders", b"one", check), TransactionResult)
+        assert_type(await producer.send_in_transaction("orders", b"one", lambda message: "UNKNOW"), TransactionResult)

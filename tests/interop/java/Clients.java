@@ -44,6 +44,7 @@ public final class Clients {
         Lookups.register(scenarios);
         Raws.register(scenarios);
         Retries.register(scenarios);
+        Timed.register(scenarios);
     }
 
     public static void main(String[] args) throws Exception {

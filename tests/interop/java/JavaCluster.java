@@ -24,6 +24,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * namePort, brokerPort       default: free ports; the broker also listens on brokerPort - 2
  * nameServer                 name server of the broker; default: the own one. "none" as namePort starts only a broker,
  *                            "none" as brokerPort only a name server
+ * bindAddress                address that servers of 5.x listen on, default 127.0.0.1; 4.x listens on all addresses
  * broker.X, store.X, names.X, auth.X  settings of BrokerConfig, MessageStoreConfig, NamesrvConfig, AuthConfig
  */
 public final class JavaCluster {
@@ -55,7 +56,16 @@ public final class JavaCluster {
         // The start-up scripts set these; without the version, requests carry version 0 and take the oldest paths.
         System.setProperty("rocketmq.remoting.version", String.valueOf(MQVersion.CURRENT_VERSION));
         System.setProperty("rocketmq.home.dir", args[0]);
-        JavaCluster cluster = new JavaCluster(args);
+        try {
+            serve(new JavaCluster(args), out);
+        } catch (Throwable e) { // threads of what has started would keep the process alive
+            e.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static void serve(JavaCluster cluster, PrintStream out) throws Exception {
         NamesrvController names = null;
         String nameServer = cluster.settings.get("nameServer");
         if (!"none".equals(cluster.settings.get("namePort"))) {
@@ -78,7 +88,6 @@ public final class JavaCluster {
             }
             out.println("{}");
         }
-        Runtime.getRuntime().halt(0);
     }
 
     private NamesrvController names(int port) throws Exception {
@@ -136,11 +145,11 @@ public final class JavaCluster {
         }
     }
 
-    private static NettyServerConfig server(int port) {
+    private NettyServerConfig server(int port) {
         NettyServerConfig config = new NettyServerConfig();
         config.setListenPort(port);
         Properties properties = new Properties();
-        properties.setProperty("bindAddress", "127.0.0.1"); // unknown to 4.x, which listens on all addresses
+        properties.setProperty("bindAddress", settings.getOrDefault("bindAddress", "127.0.0.1"));
         MixAll.properties2Object(properties, config);
         return config;
     }

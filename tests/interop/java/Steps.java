@@ -6,7 +6,9 @@ import java.util.Map;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.QueryResult;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -19,9 +21,16 @@ import org.apache.rocketmq.common.message.MessageExt;
  * Single steps of a test that does other things between them. Each command has nameServer and topic.
  *
  * send bodies                    one message for each, tag "t", key "k-BODY"; answers with [body, status, broker, id] of each
+ * run_script                     see LocalTransactions
  * consume group, count, millis   a new push consumer from the first offset: ends `millis` after `count` messages, or after
  *                                10 s; answers with the bodies in the order of their arrival
+ * poll group, count, millis, traces  a new lite pull consumer, as consume, with 30 s; it commits what it polled, and
+ *                                writes message traces to the topic `traces` if there is one
+ * Both may have sql, an expression instead of "*"
+ * broadcast group, count, millis, instance, ip   as consume, with a broadcasting consumer of this client id
  * look key, id                   the bodies that a client finds by a key, and the body of the message with an offset id
+ * transact group, plan, checks, millis   see Transactions
+ * others                         see Talks
  */
 final class Steps {
     private Steps() {}
@@ -33,13 +42,22 @@ final class Steps {
             switch ((String) command.get("do")) {
                 case "send":
                     return send(context.producer(), topic, (List<?>) command.get("bodies"));
+                case "run_script":
+                    return LocalTransactions.play(context, topic, command);
                 case "consume":
+                case "broadcast":
                     return consume(context, topic, (String) command.get("group"), ((Number) command.get("count")).intValue(),
-                        ((Number) command.get("millis")).intValue());
+                        ((Number) command.get("millis")).intValue(), (String) command.get("instance"), (String) command.get("ip"),
+                        (String) command.get("sql"));
+                case "poll":
+                    return poll(context, topic, (String) command.get("group"), ((Number) command.get("count")).intValue(),
+                        ((Number) command.get("millis")).intValue(), (String) command.get("traces"), (String) command.get("sql"));
                 case "look":
                     return look(context.producer(), topic, (String) command.get("key"), (String) command.get("id"));
+                case "transact":
+                    return Transactions.play(context, topic, command);
                 default:
-                    throw new IllegalArgumentException("no such command: " + command);
+                    return Talks.play(context, topic, command);
             }
         } finally {
             context.close();
@@ -55,11 +73,17 @@ final class Steps {
         return told;
     }
 
-    private static Object consume(Context context, String topic, String group, int count, int millis) throws Exception {
+    private static Object consume(Context context, String topic, String group, int count, int millis, String instance, String ip,
+        String sql) throws Exception {
         LinkedBlockingQueue<String> queue = new LinkedBlockingQueue<>();
         DefaultMQPushConsumer consumer = context.ready(new DefaultMQPushConsumer(group));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(topic, "*");
+        if (instance != null) {
+            ClientRelease.broadcast(consumer);
+            consumer.setInstanceName(instance);
+            consumer.setClientIP(ip);
+        }
+        consumer.subscribe(topic, sql == null ? MessageSelector.byTag("*") : MessageSelector.bySql(sql));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, where) -> {
             messages.forEach(message -> queue.add(Context.text(message)));
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
@@ -78,6 +102,34 @@ final class Steps {
             consumer.shutdown(); // commits the offsets
         }
         queue.drainTo(bodies);
+        return bodies;
+    }
+
+    private static Object poll(
+        Context context, String topic, String group, int count, int millis, String traces, String sql)
+        throws Exception {
+        DefaultLitePullConsumer consumer = context.ready(new DefaultLitePullConsumer(group));
+        if (traces != null) {
+            consumer.setEnableMsgTrace(true);
+            consumer.setCustomizedTraceTopic(traces);
+        }
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setAutoCommit(false);
+        consumer.subscribe(topic, sql == null ? MessageSelector.byTag("*") : MessageSelector.bySql(sql));
+        consumer.start();
+        List<String> bodies = new ArrayList<>();
+        try {
+            long end = System.nanoTime() + 30_000_000_000L;
+            while (bodies.size() < count && System.nanoTime() < end) {
+                consumer.poll(100).forEach(message -> bodies.add(Context.text(message)));
+            }
+            for (end = System.nanoTime() + millis * 1_000_000L; System.nanoTime() < end;) {
+                consumer.poll(100).forEach(message -> bodies.add(Context.text(message)));
+            }
+            consumer.commitSync();
+        } finally {
+            consumer.shutdown(); // writes the offsets
+        }
         return bodies;
     }
 
