@@ -10,6 +10,7 @@ import rows_clients
 import rows_delays
 import rows_overload
 import rows_pulls
+import rows_replicas
 import rows_sends
 from writing import Bench, recycle_pages, scratch
 
@@ -34,13 +35,16 @@ def measured(folder: Path):
     with brokers.ours(folder) as broker:
         rows_sends.floors(bench, folder, broker)
         rows_sends.beside_peers(bench, folder, broker, always=False)
+    with brokers.ours(folder) as broker:  # a new one: the messages that are pulled are at the end of its log
         rows_pulls.pulls(bench, folder, broker)
         rows_pulls.held(bench, folder, broker)
     with brokers.ours(folder, flush="sync") as broker:
         rows_sends.synced(bench, folder, broker)
         rows_sends.beside_peers(bench, folder, broker, always=True)
+    rows_pulls.beside_filters(bench, folder)
     rows_pulls.beside_slow_peers(bench, folder)
     rows_delays.delays(bench, folder)
+    rows_delays.pending(bench, folder)
     rows_delays.retries(bench, folder)
     rows_overload.overload(bench, folder)
     rows_overload.beside_hostile_clients(bench, folder)
@@ -48,6 +52,8 @@ def measured(folder: Path):
     if brokers.has_java(bench.name):
         for release in RELEASES:
             rows_clients.beside_java(bench, folder, release)
+        for release in RELEASES:
+            rows_replicas.synced(bench, folder, release)
     rows_clients.start_rows(bench, folder, RELEASES)
     rows_clients.idle_rows(bench, RELEASES)
 

@@ -29,6 +29,7 @@ import rocketc
 BLOCK = 16 * MIB  # bytes per memcpy and per batch: both sides fill the same amount of memory repeatedly
 ALL = list(rocketc.COLUMN_NAMES)
 ALL_BUT_MAP = [name for name in ALL if name != "properties"]
+SQL = "price > 10 AND region = 'eu' AND TAGS = 'TagA'"  # the last term decides
 COMPARED = 5000  # records of which every column is compared with plain Python before the clock starts
 
 bench = Bench("scan", __doc__)
@@ -36,8 +37,9 @@ bench = Bench("scan", __doc__)
 
 # ---------------------------------------------------------------- our side
 def opened(source, **options) -> rocketc.Scan:
-    """A scan of a path, or of a file that stays mapped."""
-    return (rocketc.decode if isinstance(source, mmap.mmap) else rocketc.scan)(source, batch_bytes=BLOCK, **options)
+    """A scan of a path, of a file that stays mapped, or of bytes."""
+    begin = rocketc.decode if isinstance(source, mmap.mmap | bytes) else rocketc.scan
+    return begin(source, batch_bytes=BLOCK, **options)
 
 
 def read(source, **options):
@@ -131,6 +133,44 @@ def filtered(log: Log, name: str):
     )
 
 
+def priced(size: int, body: int) -> bytes:
+    """Return records of about `size` bytes together. All have price > 10 and region 'eu', and 1 % the tag TagA."""
+    records, at = [], 0
+    while at < size:
+        n = len(records)
+        properties = {
+            "KEYS": f"order-{n:07d}",
+            "UNIQ_KEY": f"7F000001AB12CD34EF56{n:012X}",
+            "WAIT": "true",
+            "TAGS": "TagB" if n % 100 else "TagA",
+            "price": str(11 + n % 1000),
+            "region": "eu",
+        }
+        records.append(rocketc.encode("BenchTopic", bytes(body), queue_offset=n, phy_offset=at, properties=properties))
+        at += len(records[-1])
+    return b"".join(records)
+
+
+def by_properties(body: int, name: str):
+    """A filter of three terms against a filter by tag; both keep the same 1 %."""
+    data = priced(16 * MIB if bench.quick else 128 * MIB, body)
+
+    def check():
+        found = [[m.queue_offset for m in opened(data, **how)] for how in ({"sql": SQL}, {"tags": "TagA"})]
+        same(*found, "SQL filter")
+
+    bench.row(
+        f"{name}, SQL filter of three terms, 1 % kept, all columns; CRC",
+        against="tag filter",
+        goal=0.5,
+        work=len(data) / 1e9,
+        unit="GB/s",
+        check=check,
+        ours=timed(partial(read, data, sql=SQL)),
+        theirs=timed(partial(read, data, tags="TagA")),
+    )
+
+
 def against_java(log: Log, name: str):
     """Both sides map and touch the file before the clock starts, as Java does."""
     map_ = mapped(log.files[0])
@@ -219,6 +259,8 @@ def main():
         uneven = bench.log(body=body, topics=MIXED_TOPICS, spread=0.5)
         against_memcpy(uneven, name, CASES[1:2])
         filtered(uneven, name)
+    by_properties(1024, "1 KiB")
+    by_properties(256, "256 B")
     against_java(small, "256 B")
     against_python(small, "256 B")
     two_threads(bench.log(body=1024, file_size=64 * MIB if bench.quick else 512 * MIB), "1 KiB")

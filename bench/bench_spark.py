@@ -1,72 +1,22 @@
 """How fast does Spark read rows from commit logs? Spark settings for both sides: ROCKETC_BENCH_SPARK="a=b c=d"."""
 
-import atexit
 import contextlib
-import os
 import shutil
-import sys
-import tempfile
 import threading
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from common import MIB, MIXED_TOPICS, Bench, Log, family, make_sum, memory_of, python_messages, same, timed
+from common import MIB, MIXED_TOPICS, Bench, Log, family, memory_of, python_messages, same, timed
+from spark_session import drop_all, start_spark, sum_frame, temporary
 
 import rocketc
 
-HERE = Path(__file__).resolve().parent
-CORES = 2
 FILES = 4  # files of a log: two tasks per core
 SMALL = ["topic", "queueId", "queueOffset", "storeTimestamp", "keys", "tags"]
 PART = 16 * MIB  # bytes that mapPartitions reads
 
 bench = Bench("spark", __doc__)
-
-
-def temporary(name: str) -> Path:
-    """A folder in the data folder that is removed at the end."""
-    Path(bench.args.data).mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=bench.args.data))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def start_spark():
-    """Start Spark on two cores. Its workers run this Python and can import the peer; its stderr goes to a file."""
-    from pyspark.sql import SparkSession
-    from spark_peer import MemorySource
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    folder = temporary("spark")
-    builder = SparkSession.builder.master(f"local[{CORES}]").appName("bench")
-    for name, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "2g",
-        "spark.local.dir": str(folder),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }.items():
-        builder = builder.config(name, value)
-    for setting in os.environ.get("ROCKETC_BENCH_SPARK", "").split():
-        builder = builder.config(*setting.split("=", 1))
-    kept = os.dup(2)
-    with open(Path(folder, "stderr"), "wb") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        spark = builder.getOrCreate()
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-    spark.sparkContext.setLogLevel("OFF")
-    spark.dataSource.register(MemorySource)
-    if " " in sys.executable:  # then Spark does not search for data sources
-        from pyspark_rocketmq import DefaultSource
-
-        spark.dataSource.register(DefaultSource)
-    return spark
 
 
 # ---------------------------------------------------------------- both sides
@@ -94,25 +44,13 @@ def from_memory(log: Log, columns: list[str] | None = None):
     """The same rows from Arrow files in the page cache, in batches of the same size as ours."""
     from rocketc.spark import schema
 
-    folder = temporary("arrow")
+    folder = temporary(bench, "arrow")
     for file in log.files:
         scan = rocketc.scan(file, columns=columns)
         with pa.ipc.new_file(str(folder / f"{Path(file).name}.arrow"), pa.schema(scan)) as out:
             for batch in scan.batches():
                 out.write_batch(batch)
     return spark.read.format("memory").schema(schema(columns)).load(str(folder))
-
-
-def drop_all(frame):
-    """Send every row to the JVM and discard it."""
-    frame.write.format("noop").mode("overwrite").save()
-
-
-def sum_frame(frame):
-    """Compute common.sum_batches() with Spark."""
-    numbers = "queueId + queueOffset + physicalOffset + unix_millis(bornTimestamp) + unix_millis(storeTimestamp)"
-    records, total = frame.selectExpr("count(*)", f"sum({numbers} + length(topic) + length(body))").first()
-    return make_sum(records, total)
 
 
 # ---------------------------------------------------------------- rows
@@ -196,7 +134,7 @@ def reading(log: Log, **options: str):
 
 def catch_up(log: Log, name: str):
     """A stream from the start to the end of the log, against a batch query of the same log."""
-    folder = temporary("stream")
+    folder = temporary(bench, "stream")
 
     def stream() -> int:
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)
@@ -224,7 +162,7 @@ def to_parquet(log: Log, name: str):
     from rocketc.spark.archive import archive, read_archive
 
     table, frame = rocketc.scan(log.path).to_arrow(), through_source(log)
-    folder = temporary("parquet")
+    folder = temporary(bench, "parquet")
 
     def archived():
         shutil.rmtree(folder / "archive", ignore_errors=True)
@@ -294,7 +232,7 @@ def tasks_of_nothing():
     log = bench.log(body=1024, size=8 * MIB, file_size=8 * MIB)
     ours = reading(log, minPartitions="34", subscribe="NoTopic")
     count = ours.rdd.getNumPartitions()
-    folder = temporary("arrow")
+    folder = temporary(bench, "arrow")
     for n in range(count):
         with pa.ipc.new_file(str(folder / f"{n:02}.arrow"), pa.schema(rocketc.scan(log.path))):
             pass
@@ -360,7 +298,7 @@ def main():
     tasks_of_nothing()
 
 
-spark = start_spark()
+spark = start_spark(bench)
 
 if __name__ == "__main__":
     main()

@@ -121,8 +121,8 @@ class Process:
 
 
 # ---------------------------------------------------------------- brokers
-def make_store(folder: Path) -> Path:
-    """Return the root of an empty store whose broker has the topics of TOPICS."""
+def make_store(folder: Path, topics: dict[str, int] = TOPICS) -> Path:
+    """Return the root of an empty store whose broker has topics. topics: their queues, by name"""
     root = Path(tempfile.mkdtemp(dir=folder))
     config = root / "store" / "config"
     config.mkdir(parents=True)
@@ -131,7 +131,7 @@ def make_store(folder: Path) -> Path:
             **{"topicName": name, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6, "order": False},
             **{"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0},
         }
-        for name, queues in TOPICS.items()
+        for name, queues in topics.items()
     }
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1_764_000_000_000}
     (config / "topics.json").write_text(json.dumps({"dataVersion": version, "topicConfigTable": table}))
@@ -169,13 +169,14 @@ JAVA_SIZES = {
 }
 
 
-def java(folder: Path, release: str, flush: str = "async") -> Process:
-    """Start RocketMQ's name server and broker in one JVM."""
+def java(folder: Path, release: str, flush: str = "async", **more: object) -> Process:
+    """Start RocketMQ's name server and broker in one JVM. more: settings of JavaCluster.java, by its names."""
     root = make_store(folder)
     class_path = java_peer.build(release)
     flags = [*JAVA_HEAP, f"-Duser.home={root}", *java_peer.QUIET, *java_peer.NEVER_FULL, *java_peer.OPENS]
     settings = {**JAVA_SIZES, "flushDiskType": f"{flush.upper()}_FLUSH"}
     words = [f"store.{name}={value}" for name, value in settings.items()]
+    words += [f"{name}={value}" for name, value in more.items()]
     command = ["java", *flags, "-cp", class_path, "JavaCluster", root, *words]
     found = Process(f"Java {release}", command, root / "java.log")
     if not (line := found.popen.stdout.readline()):

@@ -342,6 +342,24 @@ def memory_of(path: Path, name: str) -> float | None:
     return None
 
 
+@contextlib.contextmanager
+def each_second(look: Callable[[], float]) -> Iterator[list[float]]:
+    """Call look() now, and each second of the block, in a thread; yield the list of what it returned."""
+    found, done = [look()], threading.Event()
+
+    def run():
+        while not done.wait(1.0):
+            found.append(look())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        thread.join()
+
+
 def timed(work: Callable[[], object]) -> Side:
     """Return a side that times a callable, without garbage collection; its result is freed after the clock stops."""
 
@@ -523,8 +541,13 @@ class Bench:
         unit: str,
         ratios: Iterable[float] = (),
         point: Point | None = None,
+        curve: Iterable[float] = (),
     ):
-        """Print one row that was measured, unless --goals excludes it; ratios: of each pair of rounds."""
+        """Print one row that was measured, unless --goals excludes it.
+
+        ratios  of each pair of rounds
+        curve   our value at each second of the round with the greatest one; the page of results draws it
+        """
         if self.args.goals and goal is None:
             return
         result = {
@@ -538,6 +561,7 @@ class Bench:
             "unit": unit,
             "ratios": [float(f"{one:.4g}") for one in ratios],
             **({"point": point._asdict()} if point else {}),
+            **({"curve": rounded} if (rounded := [float(f"{one:.4g}") for one in curve]) else {}),
         }
         print(json.dumps(result) if self.args.json else table_line(result), flush=True)
 

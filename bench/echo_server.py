@@ -69,6 +69,9 @@ class Held(asyncio.Protocol):
     def connection_made(self, transport):
         self._transport, self._frames, self._is_sender, self._rest = transport, 0, False, b""
 
+    def connection_lost(self, error):
+        self.waiting[:] = [one for one in self.waiting if one is not self._transport]
+
     def data_received(self, data):
         self._rest += data
         frames = 0

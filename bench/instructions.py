@@ -318,6 +318,8 @@ CASES: dict[str, Callable[[], Callable[[str], int]]] = {
     "broker: pull of 32, 128 B": lambda: pulling(128, 32),
     "broker: pull of 1, 128 B": lambda: pulling(128, 1),
     "broker: held pull, the message that it waits for, its answer, 128 B": lambda: waking(128),
+    "broker: half message, 128 B, alone": lambda: preparing(128),
+    "broker: commit of a half message, 128 B, alone": lambda: committing(128),
     "query by key": lambda: finding("order-{}"),
     "query, there is none": lambda: finding("nobody-{}"),
     "CRC of 64 B": lambda: crc32(64, CRC_WAY),
@@ -327,9 +329,15 @@ CASES: dict[str, Callable[[], Callable[[str], int]]] = {
 
 
 class Peer:
-    """The transport of a connection without a socket; it counts the bytes that are sent."""
+    """The transport of a connection without a socket; it counts the bytes that are sent.
 
-    sent = 0
+    protocol  gets what arrives, as that of a real transport: a connection changes it at its first byte
+    """
+
+    sent, protocol = 0, None
+
+    def set_protocol(self, protocol):
+        self.protocol = protocol
 
     def write(self, data):
         self.sent += len(data)
@@ -367,11 +375,11 @@ def broker(topic: str, queues: int):
 
     controller = loop.run_until_complete(make())
 
-    def connect(peer: Peer):
+    def connect(peer: Peer) -> Peer:
         async def connected():
-            connection = controller.server.connection()
-            connection.connection_made(peer)
-            return connection
+            peer.set_protocol(controller.server.connection())
+            peer.protocol.connection_made(peer)
+            return peer
 
         return loop.run_until_complete(connected())
 
@@ -381,17 +389,16 @@ def broker(topic: str, queues: int):
 def serving(work: Callable[[Callable[[bytes], None], str], int]) -> Callable[[str], int]:
     """Give bytes to a connection of a broker, without sockets. work gets the function for it, and returns messages."""
     controller, loop, connect = broker("BenchTopic", queues=4)
-    peer = Peer()
-    connection = connect(peer)
+    peer = connect(Peer())
 
     def round_of(which: str) -> int:
         async def inside():
-            return work(connection.data_received, which)
+            return work(peer.protocol.data_received, which)
 
         before = peer.sent
         done = loop.run_until_complete(inside())
         controller.store.wait_dispatched()
-        if peer.sent == before or set(controller.server.connections) != {connection}:
+        if peer.sent == before or len(controller.server.connections) != 1:
             raise SystemExit("instructions: the broker does not answer")
         return done
 
@@ -433,6 +440,60 @@ def pulling(body: int, each: int) -> Callable[[str], int]:
     return serving(work)
 
 
+def preparing(body: int) -> Callable[[str], int]:
+    """Half messages of transactions, from the frame to the record and the answer; includes queue and index."""
+    frames = [load.half("BenchTopic", f"{n % 4:04d}", n, b"x" * body) for n in range(load.KINDS)]
+
+    def work(receive, which: str) -> int:
+        for n in range(CALLS[which]):
+            receive(frames[n % load.KINDS])
+        return CALLS[which]
+
+    return serving(work)
+
+
+def committing(body: int) -> Callable[[str], int]:
+    """Commits of half messages, from the frame to the record; includes queue and index. They are not answered."""
+    controller, loop, connect = broker("BenchTopic", queues=4)
+    told: list[bytes] = []
+
+    class Listening(Peer):
+        def write(self, data):
+            told.append(bytes(data))
+
+        def writelines(self, pieces):
+            told.append(b"".join(pieces))
+
+    peer = connect(Listening())
+    many = 2 * sum(CALLS.values())  # both rounds of a case run twice
+
+    async def prepared() -> None:
+        for n in range(many):
+            peer.protocol.data_received(load.half("BenchTopic", f"{n % 4:04d}", n, b"x" * body))
+
+    loop.run_until_complete(prepared())
+    controller.store.wait_dispatched()
+    ends = [load.end(n, int(re.search(rb'"msgId":"\w{16}(\w{16})"', answer)[1], 16)) for n, answer in enumerate(told)]
+    if len(ends) != many:
+        raise SystemExit("instructions: the broker does not store half messages")
+    ends.reverse()
+
+    async def inside(which: str) -> int:
+        for _ in range(CALLS[which]):
+            peer.protocol.data_received(ends.pop())
+        return CALLS[which]
+
+    def round_of(which: str) -> int:
+        before = sum(controller.store.max_offset("BenchTopic", n) for n in range(4))
+        done = loop.run_until_complete(inside(which))
+        controller.store.wait_dispatched()
+        if sum(controller.store.max_offset("BenchTopic", n) for n in range(4)) - before != done:
+            raise SystemExit("instructions: the broker does not commit")
+        return done
+
+    return round_of
+
+
 def waking(body: int) -> Callable[[str], int]:
     """Pulls of 250 connections that wait, each for a message of its own queue; per message."""
     count = 250
@@ -460,8 +521,8 @@ def waking(body: int) -> Callable[[str], int]:
         for _ in range(CALLS[which] // count):
             answered[:] = 0, loop.create_future()
             for puller, frame in zip(pullers, rounds.pop(0), strict=True):
-                puller.data_received(frame)
-            sender.data_received(sends)
+                puller.protocol.data_received(frame)
+            sender.protocol.data_received(sends)
             await answered[1]
         return CALLS[which]
 

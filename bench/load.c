@@ -36,7 +36,7 @@ struct connection {
     int64_t offset;     /* held: queue offset of its pull */
 };
 
-static uint32_t latencies[SLOTS];
+static uint32_t latencies[SLOTS], refusals[SLOTS]; /* refusals: flood, of the answers with code 2 alone */
 static uint8_t *input;
 
 static void die(const char *what)
@@ -123,23 +123,33 @@ static void must_be_ok(const uint8_t *frame)
     }
 }
 
-static void note(int64_t ns)
+static void note_in(uint32_t *table, int64_t ns)
 {
     int64_t slot = ns / 100;
-    latencies[slot < 0 ? 0 : slot < SLOTS ? slot : SLOTS - 1]++;
+    table[slot < 0 ? 0 : slot < SLOTS ? slot : SLOTS - 1]++;
 }
 
-static double quantile(double share)
+static void note(int64_t ns)
+{
+    note_in(latencies, ns);
+}
+
+static double quantile_of(const uint32_t *table, double share)
 {
     uint64_t total = 0, seen = 0;
     for (long i = 0; i < SLOTS; i++)
-        total += latencies[i];
+        total += table[i];
     for (long i = 0; i < SLOTS; i++) {
-        seen += latencies[i];
+        seen += table[i];
         if (total > 0 && (double)seen >= share * (double)total)
             return (double)i / 10;
     }
     return 0;
+}
+
+static double quantile(double share)
+{
+    return quantile_of(latencies, share);
 }
 
 /* Read what has arrived; return how many whole answers, which are checked. */
@@ -445,8 +455,12 @@ static int flood(int port, const char *path, int connections, double rate, doubl
             size_t end = one->have + (size_t)r, p = 0;
             last = heard = now();
             while (end - p >= 8 && end - p >= big_endian(input + p) + 4UL) {
-                counts[code_of(input + p)]++;
-                note((last - one->at[one->got++ % window]) / 10);
+                int code = code_of(input + p);
+                int64_t took = (last - one->at[one->got++ % window]) / 10; /* so that 4 s have slots */
+                counts[code]++;
+                note(took);
+                if (code == 2)
+                    note_in(refusals, took);
                 got++;
                 p += big_endian(input + p) + 4UL;
             }
@@ -459,9 +473,9 @@ static int flood(int port, const char *path, int connections, double rate, doubl
             break;
     }
     printf("{\"seconds\": %.6f, \"offered\": %.0f, \"sent\": %lu, \"ok\": %lu, \"busy\": %lu, \"p50_us\": %.1f, "
-           "\"p99_us\": %.1f, \"own_cpu\": %.3f}\n",
+           "\"p99_us\": %.1f, \"busy_p50_us\": %.1f, \"busy_p99_us\": %.1f, \"own_cpu\": %.3f}\n",
            1e-9 * (double)(last - start), rate * seconds, sent, counts[0], counts[2], 10 * quantile(0.5),
-           10 * quantile(0.99), cpu() - used);
+           10 * quantile(0.99), 10 * quantile_of(refusals, 0.5), 10 * quantile_of(refusals, 0.99), cpu() - used);
     return got == sent ? 0 : 1;
 }
 

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import native
 
+from rocketc._layout import FLAG_PREPARED
 from rocketc.remoting.command import Command
 from rocketc.remoting.requests import REQUESTS
 
 SOURCE = native.HERE / "load.c"
 PROGRAM = native.ROOT / "build" / "bench-native" / "load"
 FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wconversion"]
-SEND, PULL, HEARTBEAT, SEND_BACK = 310, 11, 34, 36
+SEND, PULL, HEARTBEAT, SEND_BACK, END_TRANSACTION = 310, 11, 34, 36, 37
+ONEWAY = 2
 KINDS = 1024  # different frames, so that keys and queues vary
 QUEUE, OFFSET = "QQQQ", "OOOOOOOOOO"  # places in the frames of `load held`
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4  # sysFlag of a pull
@@ -35,16 +37,28 @@ def run(*words: object) -> dict:
 
 
 # ---------------------------------------------------------------- frames
-def command(code: int, fields: dict[str, str], body: bytes = b"") -> bytes:
-    return Command(code, fields, body, opaque=100_000, language="JAVA").encode()
+def command(code: int, fields: dict[str, str], body: bytes = b"", flag: int = 0) -> bytes:
+    return Command(code, fields, body, opaque=100_000, flag=flag, language="JAVA").encode()
 
 
-def send(topic: str, queue: str, number: int, body: bytes) -> bytes:
-    """Return the frame of a send, with the fields and properties that the Java client sends."""
+def send(topic: str, queue: str, number: int, body: bytes, more: str = "", flags: int = 0) -> bytes:
+    """Return the frame of a send, with the fields and properties that the Java client sends.
+
+    more   properties
+    flags  sysFlag
+    """
     key = f"7F000001AB12CD34EF56{number:012X}"
-    properties = f"KEYS\1order-{number:07d}\2UNIQ_KEY\1{key}\2WAIT\1true\2TAGS\1TagA\2"
+    properties = f"KEYS\1order-{number:07d}\2UNIQ_KEY\1{key}\2WAIT\1true\2{more}TAGS\1TagA\2"
     fields = {
-        **{"a": "bench-producer", "b": topic, "c": "TBW102", "d": "4", "e": queue, "f": "0", "g": "1764000000000"},
+        **{
+            "a": "bench-producer",
+            "b": topic,
+            "c": "TBW102",
+            "d": "4",
+            "e": queue,
+            "f": str(flags),
+            "g": "1764000000000",
+        },
         **{"h": "0", "i": properties, "j": "0", "k": "false", "m": "false", "n": "broker-a"},
     }
     return command(SEND, fields, body)
@@ -55,13 +69,32 @@ def sends(topic: str, queues: int, body: int) -> bytes:
     return b"".join(send(topic, f"{n % queues:04d}", n, b"x" * body) for n in range(KINDS))
 
 
+def half(topic: str, queue: str, number: int, body: bytes) -> bytes:
+    """Return the frame of a half message, as the Java client sends it."""
+    return send(topic, queue, number, body, "TRAN_MSG\1true\2PGROUP\1bench-producer\2", FLAG_PREPARED)
+
+
+def end(offset: int, place: int) -> bytes:
+    """Return the frame that commits a half message, as the Java client sends it.
+
+    offset, place  of the half message in its queue and in the log
+    """
+    fields = {
+        **{"topic": "BenchTopic", "producerGroup": "bench-producer", "tranStateTableOffset": str(offset)},
+        **{"commitLogOffset": str(place), "commitOrRollback": "8", "fromTransactionCheck": "false"},
+        **{"msgId": f"7F000001AB12CD34EF56{offset:012X}", "bname": "broker-a"},
+    }
+    return command(END_TRANSACTION, fields, flag=ONEWAY)
+
+
 def pull(
-    topic: str, queue: str, offset: str, flag: int = SUBSCRIPTION, commit: str = "0", wait: int = 60_000, most: int = 32
-) -> bytes:
+    topic: str, queue: str, offset: str, flag: int = SUBSCRIPTION, commit: str = "0", wait: int = 60_000,
+    most: int = 32, subscription: str = "*", expressionType: str = "TAG",
+) -> bytes:  # fmt: skip
     fields = {
         **{"consumerGroup": "bench-consumer", "topic": topic, "queueId": queue, "queueOffset": offset},
         **{"maxMsgNums": str(most), "sysFlag": str(flag), "commitOffset": commit, "suspendTimeoutMillis": str(wait)},
-        **{"subscription": "*", "subVersion": "0", "expressionType": "TAG"},
+        **{"subscription": subscription, "subVersion": "0", "expressionType": expressionType},
     }
     if set(fields) - {field.name for field in REQUESTS[PULL].fields}:
         raise AssertionError(fields)

@@ -44,6 +44,21 @@ FIGURES = {
 
 
 HEADLINES = {  # the rows in the README: bench -> the beginnings of their cases; only rows that have a goal
+    "broker": (
+        "Java client: ",
+        "sends, 16 connections, 1 in flight each",
+        "sends, sync flush, 50 connections, 1 in flight each",
+        "pulls of 32 x 128 B, one connection, 1 in flight, offsets committed",
+        "sync replication, ",
+        "scan of a topic over the wire into Arrow, ",
+    ),
+    "replica": ("broker as a slave, ",),
+    "client": (
+        "Python client: sync",
+        "Python client: async",
+        "Python client: batches",
+        "Python client: push consumer",
+    ),
     "scan": (
         "1 KiB -> Arrow: numbers, topic, body; CRC",
         "1 KiB -> Arrow: all columns and the map; CRC",
@@ -52,6 +67,7 @@ HEADLINES = {  # the rows in the README: bench -> the beginnings of their cases;
         "1 KiB, topic filter, 1 % kept, all columns; CRC",
         "256 B iterating Message; CRC",
     ),
+    "wire": ("10,000,000 messages of ", "a stream beside 100,000 sends a second: read"),
     "spark": ("1 KiB: source, all columns", "1 KiB: 1 % by topic", "1 KiB: 1 % by time"),
     "export": ("1 KiB -> Parquet",),
     "append": ("put, 128 B, tags and keys", "put, 1 KiB, tags and keys", "put_many, 128 B, 1000 a call"),
@@ -110,7 +126,8 @@ def added(published: Results, new: Results) -> Results:
         rows.insert(last + 1, row)
     names = ", ".join(dict.fromkeys(row["bench"] for row in new.rows))
     notes = published.environment.get("added", "").split("; ")
-    notes = [note for note in notes if note and not note.startswith(f"{names}:")]
+    repeated = f"{names}:" if not fresh else None  # otherwise other rows of these scripts are from then
+    notes = [note for note in notes if note and (repeated is None or not note.startswith(repeated))]
     when = new.environment.get("when") or time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     return Results({**published.environment, "added": "; ".join([*notes, f"{names}: {when}"])}, rows, published.failed)
 
@@ -155,6 +172,17 @@ def table(rows: list[dict], *, with_goal: bool) -> list[str]:
     ]
 
 
+LEVELS = "▁▂▃▄▅▆▇█"
+
+
+def curve_line(row: dict) -> str:
+    """Return the curve of a row as one line of text, a sign a second: its height is the share of their value."""
+    top = max(row["theirs"][1], *row["curve"])
+    signs = "".join(LEVELS[min(len(LEVELS) - 1, int(value / top * len(LEVELS)))] for value in row["curve"])
+    low, high = number(min(row["curve"])), number(max(row["curve"]))
+    return f"`{signs}` {low} to {high} {row['unit']}; a full block is {number(top)}"
+
+
 def page(results: Results, plots: dict[str, str]) -> str:
     """Return the page; plots: figure -> the file of its plot, as a link of the page."""
     goals = [row for row in results.rows if row["goal"] is not None]
@@ -167,12 +195,17 @@ def page(results: Results, plots: dict[str, str]) -> str:
         "costs it is theirs over ours. Next to it are the median and, in brackets, the least and the greatest of the",
         "rounds. Missed goals are bold. bench/README.md explains how it is measured, and what limits the missed goals.",
         "",
-        *(f"- {name}: {value}" for name, value in results.environment.items()),
+        *(f"- {name}: {value.replace('; ', chr(10) + '  - ')}" for name, value in results.environment.items()),
         *(f"- **{one['bench']} ended with an error: {one['failed']}**" for one in results.failed),
         "",
     ]
     if goals:
         text += ["## Goals", "", *table(goals, with_goal=True)]
+    if curves_of := [row for row in results.rows if row.get("curve")]:
+        text += ["## By second", ""]
+        for row in curves_of:
+            text += [f"`{row['bench']}`: {row['case']}, each second of the round with the greatest value", ""]
+            text += [curve_line(row), ""]
     if plots:
         text += ["## Plots", ""]
         for figure, file in plots.items():
@@ -192,7 +225,8 @@ def headlines(results: Results) -> str:
     """Return the rows of HEADLINES as a table for the README."""
     by_case = defaultdict(list)
     for row in results.rows:
-        if row["case"].startswith(HEADLINES.get(row["bench"], ())) and row["goal"] is not None:
+        is_headline = row["case"].startswith(HEADLINES.get(row["bench"], ()))
+        if is_headline and row["goal"] is not None and ": CPU of " not in row["case"]:
             by_case[row["bench"], row["case"]].append(row)
     lines = ["| work | against | ratio | goal |", "|---|---|--:|--:|"]
     for bench, case in sorted(by_case, key=lambda names: list(HEADLINES).index(names[0])):

@@ -82,6 +82,7 @@ def beside_java(bench: Bench, folder: Path, release: str):
         "async, 1000 in flight": ("async 1000", 8_000, 1.5),
         "batches of 32, 1 thread": ("batch 1", 16_000, 1.5),
         "batches of 32, 4 threads": ("batch 4", 32_000, 1.5),
+        "transactions: half + commit, 16 threads": ("transact 16", 2000, 1.5),
         "push consumer": ("consume 1", 33_334, 1.2),
     }
     with brokers.ours(folder) as broker, brokers.java(folder, release) as java, brokers.stub(folder) as stub:

@@ -1,22 +1,31 @@
 """Pulls of prepared frames, 1,000 held pulls, and sends beside peers that are slow. Rows for bench_broker."""
 
 import contextlib
+import json
 import os
 import re
 import socket
 import subprocess
+import threading
+import time
+from itertools import islice
 from pathlib import Path
 
 import brokers
 import load
 from brokers import Process
-from common import Bench, clock
+from common import Bench, clock, same
 from rows_sends import BODY, Loaded, NatsSide, RedisSide, busy_generator, costs, files, run
 from writing import less_is_better
 
+import rocketc
+
 BATCH = 32  # messages of a pull
+UNMATCHED = "price > 10 AND region = 'eu' AND kind IS NOT NULL"  # a filter that no message of load.py matches
+FILTERED = 0.9  # rate of sends beside a held consumer whose filter matches nothing, against the same sends alone
 LARGE = 1024  # bytes of a body
 PIPELINED = 8  # pulls in flight
+SCAN = 0.6  # bytes a second of a scan over the wire, against those of the pulls
 HELD = 1000  # connections with a held pull
 EVENLY_MS = 5.0  # allowed for the delivery of a message to a held pull, p99
 SMALL_FILES = 8 << 20  # bytes of a log file: several are filled in a round
@@ -24,9 +33,11 @@ UNREAD = 2000  # pulls of the peer that does not read
 SLOWER = 1.5  # allowed p99 of sends beside slow peers, against the same alone
 
 
-def exchanged(port: int, frame: bytes) -> bytes:
-    """Return the frame that answers one request."""
+def exchanged(port: int, frame: bytes, open_sockets: list | None = None) -> bytes:
+    """Return the frame that answers one request. open_sockets: gets the socket, so that another thread may end it."""
     with socket.create_connection(("127.0.0.1", port)) as one:
+        if open_sockets is not None:
+            open_sockets.append(one)
         one.sendall(frame)
         answer = b""
         while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):
@@ -37,9 +48,9 @@ def exchanged(port: int, frame: bytes) -> bytes:
     return answer
 
 
-def fill(server: Process, folder: Path, topic: str, body: int, count: int):
-    """Send messages to the first queue of a topic."""
-    frames = load.kept(folder, f"fill-{topic}-{body}", lambda: load.sends(topic, 1, body))
+def fill(server: Process, folder: Path, topic: str, body: int, count: int, queues: int = 1):
+    """Send messages to the first queues of a topic."""
+    frames = load.kept(folder, f"fill-{topic}-{body}", lambda: load.sends(topic, queues, body))
     load.run("frames", server.port, frames, 1, 200, count)
 
 
@@ -62,7 +73,43 @@ def pulls(bench: Bench, folder: Path, broker: Process):
         if rounds:
             busy_generator(bench, case, ours, theirs)
         costs(bench, rounds, case, "sendmsg of the same bytes", ours, theirs)
+    scanned(bench, folder, broker, Loaded(broker, frames, 1, PIPELINED, count, each=BATCH), count * answer / 1e9)
     consumed(bench, folder, broker)
+
+
+class Scanned:
+    """A side: one round reads a topic over the wire into Arrow batches, in this process."""
+
+    def __init__(self, server: Process, topic: str, count: int):
+        self._url, self._server, self._count = f"rocketmq://{server.name_server}/{topic}", server, count
+        self.figures: list[dict[str, float]] = []
+
+    def __call__(self) -> float:
+        before, began = self._server.used(), clock()
+        rows = sum(batch.num_rows for batch in rocketc.scan(self._url).batches())
+        seconds = clock() - began
+        same(rows, self._count, "rows")
+        self.figures.append({"cpu_us": (self._server.used() - before).all / self._count * 1e6})
+        return seconds
+
+
+def scanned(bench: Bench, folder: Path, broker: Process, raw: Loaded, work: float):
+    """A scan of a topic of 4 queues into Arrow, against the pulls of the load generator, which does not decode.
+
+    raw, work  the pulls, and the GB of a round
+    """
+    messages = 32_768 if bench.quick else 262_144
+    case = "scan of a topic over the wire into Arrow, 4 queues, 1 KiB"
+    if not bench.wanted(case, "raw pulls"):
+        return
+    fill(broker, folder, "ConsumeTopic", LARGE, messages, queues=4)
+    ours = Scanned(broker, "ConsumeTopic", messages)
+    size = sum(message.store_size for message in islice(rocketc.scan(ours._url, columns=[]), 100)) / 100
+    rounds = bench.row(
+        case, against="raw pulls", goal=SCAN, work=messages * size / 1e9, their_work=work, unit="GB/s", ours=ours,
+        theirs=raw,
+    )  # fmt: skip
+    costs(bench, rounds, case, "raw pulls", ours, raw)
 
 
 class RedisConsumer:
@@ -163,6 +210,72 @@ def held(bench: Bench, folder: Path, broker: Process):
         bench, len(p99), f"{case}, 1,000 messages a second spread evenly: p99 of the delivery", f"{EVENLY_MS:g} ms",
         p99, [EVENLY_MS] * len(p99), "ms", 1,
     )  # fmt: skip
+
+
+class UnmatchedConsumer:
+    """Holds a pull at each queue of BenchTopic, with a filter or a tag that no message matches, until close()."""
+
+    def __init__(self, broker: Process, kind: str, expression: str):
+        self._broker, self._subscription = broker, {"expressionType": kind, "subscription": expression}
+        self._ended, self.woken = threading.Event(), 0
+        self._threads = [threading.Thread(target=self._hold, args=(f"{queue:04d}",)) for queue in range(4)]
+        self._sockets = []
+        for thread in self._threads:
+            thread.start()
+
+    def _hold(self, queue: str):
+        offset = str(2**62)  # the answer says where the end is
+        while not self._ended.is_set():
+            frame = load.pull("BenchTopic", queue, offset, load.SUBSCRIPTION | load.SUSPEND, **self._subscription)
+            try:
+                answer = exchanged(self._broker.port, frame, self._sockets)
+            except OSError:
+                return
+            offset = json.loads(answer[8 : 8 + int.from_bytes(answer[5:8], "big")])["extFields"]["nextBeginOffset"]
+            self.woken += 1
+
+    def close(self):
+        self._ended.set()
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+
+
+class BesideUnmatched(Loaded):
+    """A side: sends while a consumer is held whose filter matches nothing."""
+
+    def __init__(self, *loaded, kind: str, expression: str):
+        super().__init__(*loaded)
+        self._how = kind, expression
+
+    def __call__(self) -> float:
+        consumer = UnmatchedConsumer(self._server, *self._how)
+        try:
+            time.sleep(0.2)  # until its pulls are held
+            return super().__call__()
+        finally:
+            consumer.close()
+
+
+def beside_filters(bench: Bench, folder: Path):
+    """Sends beside a held consumer that wants none of the messages: by an SQL92 filter, and by a tag."""
+    with brokers.ours(folder, enablePropertyFilter="true") as broker:
+        sends, _, _ = files(folder)
+        for depth, count in ((1, 40_000), (16, 300_000), (1000, 500_000)):
+            count = count // 10 if bench.quick else count
+            for kind, expression, goal in (("SQL92", UNMATCHED, FILTERED), ("TAG", "TagB", None)):
+                case = f"sends, 1 connection, {depth} in flight, beside a held {kind} filter that matches nothing"
+                ours = BesideUnmatched(broker, sends, 1, depth, count, kind=kind, expression=expression)
+                theirs = Loaded(broker, sends, 1, depth, count)
+                rounds = bench.row(
+                    case, against="the same sends alone", goal=goal, work=count / 1e3, unit="k/s", ours=ours,
+                    theirs=theirs,
+                )  # fmt: skip
+                if rounds:
+                    busy_generator(bench, case, ours, theirs)
+                costs(bench, rounds, case, "the same sends alone", ours, theirs)
 
 
 # ---------------------------------------------------------------- slow peers

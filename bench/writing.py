@@ -228,12 +228,14 @@ class JavaSide:
         return self.figures[-1][self._until]
 
 
-def less_is_better(bench: Bench, rounds: int, case: str, against: str, ours, theirs, unit: str, goal=None, point=None):
+def less_is_better(
+    bench: Bench, rounds: int, case: str, against: str, ours, theirs, unit: str, goal=None, point=None, curve=(),
+):  # fmt: skip
     """Print a row of figures, one per round; its ratio is theirs over ours."""
     ours, theirs = list(ours)[-rounds:], list(theirs)[-rounds:]
     if all(ours):
         ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
-        bench.show(case, against, statistics.median(ratios), goal, ours, theirs, unit, ratios, point)
+        bench.show(case, against, statistics.median(ratios), goal, ours, theirs, unit, ratios, point, curve)
 
 
 def figures(side, name: str) -> list[float]:

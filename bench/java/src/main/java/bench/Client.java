@@ -10,15 +10,23 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
  * RocketMQ's client. The same program, with what it has learned, works at each of the brokers alternately.
@@ -27,7 +35,9 @@ import org.apache.rocketmq.common.message.Message;
  * go NAMESERVER TOPIC sync THREADS COUNT     each thread sends, and waits for the answer
  * go NAMESERVER TOPIC async WINDOW COUNT     one thread, at most WINDOW sends without an answer
  * go NAMESERVER TOPIC batch THREADS COUNT    batches of 32
+ * go NAMESERVER TOPIC transact THREADS COUNT  half messages, each committed; the clock ends when all can be consumed
  * go NAMESERVER TOPIC consume GROUPS COUNT   a new consumer group reads COUNT messages; the clock starts with the first
+ * go NAMESERVER TOPIC pull THREADS COUNT     one thread pulls COUNT messages, queue after queue
  * </pre>
  *
  * records: messages, those with another outcome than SEND_OK excluded; more: p50_us and p99_us of a call.
@@ -37,6 +47,7 @@ final class Client implements Round {
     private final byte[] body;
     private String topic;
     private final Map<String, DefaultMQProducer> producers = new HashMap<>();
+    private final Map<String, TransactionMQProducer> transactions = new HashMap<>();
     private final AtomicLong number = new AtomicLong();
 
     Client(Args args) {
@@ -56,10 +67,12 @@ final class Client implements Round {
         int many = Integer.parseInt(word[3]);
         int count = Integer.parseInt(word[4]);
         return switch (word[2]) {
-            case "sync" -> threads(producer(word[0]), many, count, false);
-            case "batch" -> threads(producer(word[0]), many, count, true);
+            case "sync" -> sync(producer(word[0]), many, count);
+            case "batch" -> batches(producer(word[0]), many, count);
+            case "transact" -> transact(word[0], many, count);
             case "async" -> async(producer(word[0]), many, count);
             case "consume" -> consume(word[0], count);
+            case "pull" -> pull(word[0], count);
             default -> throw new IllegalArgumentException(words);
         };
     }
@@ -84,9 +97,72 @@ final class Client implements Round {
         return message;
     }
 
-    private Result threads(DefaultMQProducer producer, int threads, int count, boolean inBatches) throws Exception {
+    /** A call that is measured; returns the number of stored messages. */
+    private interface Call {
+        int run() throws Exception;
+    }
+
+    private static int number(SendResult result, int many) {
+        return result.getSendStatus() == SendStatus.SEND_OK ? many : 0;
+    }
+
+    private Result sync(DefaultMQProducer producer, int threads, int count) throws Exception {
+        return threads(() -> number(producer.send(message()), 1), threads, count / threads, () -> { });
+    }
+
+    private Result batches(DefaultMQProducer producer, int threads, int count) throws Exception {
+        return threads(() -> number(producer.send(batch()), BATCH), threads, count / threads / BATCH, () -> { });
+    }
+
+    /** A commit is not answered, so the round ends when the committed messages are in their queues. */
+    private Result transact(String nameServer, int threads, int count) throws Exception {
+        TransactionMQProducer producer = transactions.get(nameServer);
+        if (producer == null) {
+            producer = new TransactionMQProducer("bench-transactions");
+            producer.setNamesrvAddr(nameServer);
+            producer.setInstanceName("transactions-" + nameServer.replace(':', '-'));
+            producer.setVipChannelEnabled(false);
+            producer.setSendMsgTimeout(10_000);
+            producer.setTransactionListener(COMMITS);
+            producer.start();
+            transactions.put(nameServer, producer);
+        }
+        TransactionMQProducer own = producer;
+        long wanted = consumable(own) + count / threads * threads;
+        return threads(() -> number(own.sendMessageInTransaction(message(), null), 1), threads, count / threads, () -> {
+            for (long end = System.nanoTime() + 20_000_000_000L; consumable(own) < wanted && System.nanoTime() < end;) {
+                Thread.sleep(1);
+            }
+        });
+    }
+
+    private long consumable(DefaultMQProducer producer) throws Exception {
+        long sum = 0;
+        for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
+            sum += producer.maxOffset(queue);
+        }
+        return sum;
+    }
+
+    private static final TransactionListener COMMITS = new TransactionListener() {
+        @Override
+        public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+            return LocalTransactionState.COMMIT_MESSAGE;
+        }
+
+        @Override
+        public LocalTransactionState checkLocalTransaction(MessageExt message) {
+            return LocalTransactionState.COMMIT_MESSAGE;
+        }
+    };
+
+    /** Something that is waited for before the clock ends. */
+    private interface Last {
+        void await() throws Exception;
+    }
+
+    private Result threads(Call call, int threads, int calls, Last last) throws Exception {
         AtomicLong stored = new AtomicLong();
-        int calls = count / threads / (inBatches ? BATCH : 1);
         long[][] took = new long[threads][calls];
         CountDownLatch done = new CountDownLatch(threads);
         long start = System.nanoTime();
@@ -96,8 +172,7 @@ final class Client implements Round {
                 for (int i = 0; i < calls; i++) {
                     long begin = System.nanoTime();
                     try {
-                        SendResult result = inBatches ? producer.send(batch()) : producer.send(message());
-                        stored.addAndGet(result.getSendStatus() == SendStatus.SEND_OK ? (inBatches ? BATCH : 1) : 0);
+                        stored.addAndGet(call.run());
                     } catch (Exception e) {
                         e.printStackTrace();
                     }
@@ -107,6 +182,7 @@ final class Client implements Round {
             }).start();
         }
         done.await();
+        last.await();
         long end = System.nanoTime();
         long[] all = Arrays.stream(took).flatMapToLong(Arrays::stream).sorted().toArray();
         return new Result((end - start) / 1e9, stored.get(), 0,
@@ -173,6 +249,30 @@ final class Client implements Round {
         long end = System.nanoTime();
         consumer.shutdown();
         return new Result((end - first.get()) / 1e9, seen.get(), 0);
+    }
+
+    @SuppressWarnings("deprecation") // the client that replaces it has threads of its own
+    private Result pull(String nameServer, int count) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("bench-" + System.nanoTime());
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setInstanceName("puller-" + System.nanoTime());
+        consumer.setVipChannelEnabled(false);
+        consumer.start();
+        List<MessageQueue> queues = new ArrayList<>(consumer.fetchSubscribeMessageQueues(topic));
+        long start = System.nanoTime();
+        long seen = 0;
+        for (MessageQueue queue : queues) {
+            long offset = 0;
+            PullResult found;
+            do {
+                found = consumer.pull(queue, "*", offset, BATCH);
+                offset = found.getNextBeginOffset();
+                seen += found.getPullStatus() == PullStatus.FOUND ? found.getMsgFoundList().size() : 0;
+            } while (found.getPullStatus() == PullStatus.FOUND && seen < count);
+        }
+        long end = System.nanoTime();
+        consumer.shutdown();
+        return new Result((end - start) / 1e9, seen, 0);
     }
 
     @Override
