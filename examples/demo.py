@@ -1,4 +1,4 @@
-"""Read a month of real flights from a broker's files, with `rocketc` and with Spark. `make demo` runs this."""
+"""Read a month of real flights from a broker's files, and from a live broker. `make demo` runs this."""
 
 import argparse
 import os
@@ -45,8 +45,10 @@ def main() -> None:
     for words in ("info STORE", "verify STORE", "stats STORE --topic flights --by tag --top 8 --plot"):
         command = [store if word == "STORE" else word for word in words.split()]
         run(["rocketc", *command], [sys.executable, "-m", "rocketc", *command])
-    script, out = os.path.relpath(ROOT / "examples" / "flights_spark.py"), os.path.relpath(folder)
-    run(["python", script, store, out], [sys.executable, script, store, out])
+    out = os.path.relpath(folder)
+    for name in ("flights_spark.py", "flights_cluster.py"):
+        script = os.path.relpath(ROOT / "examples" / name)
+        run(["python", script, store, out], [sys.executable, script, store, out])
 
 
 if __name__ == "__main__":

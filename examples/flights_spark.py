@@ -293,33 +293,40 @@ def decode_only(messages: Any) -> None:
     messages.write.format("noop").mode("overwrite").save()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def begin(description: str, use: str) -> tuple[str, Path, Result, Clock]:
+    """Return the store and the folder of the command line, the results of plain Python, and the clock of those.
+
+    use  of the folder
+    Ends the program with a line on stderr if Java is missing, or the store cannot be read or does not have flights.
+    """
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("store", help="a RocketMQ store with the topic `flights`")
-    parser.add_argument("folder", type=Path, help="folder for the Parquet files and the plot")
+    parser.add_argument("folder", type=Path, help=f"folder for {use}")
     asked = parser.parse_args()
     if problem := missing_java():
-        print(problem, file=sys.stderr)
-        return 1
+        sys.exit(problem)
     asked.folder.mkdir(parents=True, exist_ok=True)
-    parquet, picture, log = (asked.folder / name for name in ("flights.parquet", "delays.png", "spark.log"))
-
     step("reading the store in plain Python")
     clock = Clock()
-    results: dict[str, Result] = {}
-    times: dict[str, tuple[float, float]] = {}
     warnings.simplefilter("ignore", rocketc.MissingTopicWarning)  # reported below
     try:
-        results["plain Python"] = truth = count_with_python(asked.store)
-        counting = clock.lap()
-        pa.RecordBatchReader.from_stream(rocketc.scan(asked.store, topics="flights", columns=COLUMNS)).read_all()
-        times["plain Python"] = counting, clock.lap()
+        truth = count_with_python(asked.store)
     except rocketc.RocketcError as error:
-        print(error, file=sys.stderr)
-        return 1
+        sys.exit(str(error))
     if not truth:
-        print(f"{asked.store}: no messages of the topic flights", file=sys.stderr)
-        return 1
+        sys.exit(f"{asked.store}: no messages of the topic flights")
+    return asked.store, asked.folder, truth, clock
+
+
+def main() -> int:
+    store, folder, truth, clock = begin(__doc__, "the Parquet files and the plot")
+    counting = clock.lap()
+    parquet, picture, log = (folder / name for name in ("flights.parquet", "delays.png", "spark.log"))
+
+    results: dict[str, Result] = {"plain Python": truth}
+    times: dict[str, tuple[float, float]] = {}
+    pa.RecordBatchReader.from_stream(rocketc.scan(store, topics="flights", columns=COLUMNS)).read_all()
+    times["plain Python"] = counting, clock.lap()
     step("starting Spark")
     clock.lap()
     spark = start_spark(log)
@@ -328,13 +335,13 @@ def main() -> int:
     for way, messages_of in ways.items():
         step(f"reading the store with {way}")
         clock.lap()
-        results[way] = count_with_spark(messages_of(spark, asked.store))
+        results[way] = count_with_spark(messages_of(spark, store))
         counting = clock.lap()
-        decode_only(messages_of(spark, asked.store))
+        decode_only(messages_of(spark, store))
         times[way] = counting, clock.lap()
     step("writing Parquet files and a plot")
     clock.lap()
-    flights = flights_of(read_source(spark, asked.store))
+    flights = flights_of(read_source(spark, store))
     flights.repartition("carrier").write.mode("overwrite").partitionBy("carrier").parquet(str(parquet))
     kept = {row.carrier: row["count"] for row in spark.read.parquet(str(parquet)).groupBy("carrier").count().collect()}
     writing = clock.lap()
