@@ -10,11 +10,13 @@ TESTS ?= tests
 JOBS ?=
 BENCHES ?=
 OPTIONS ?=
-STAGES ?= long measure spark sanitize fuzz
+STAGES ?= long measure property spark sanitize fuzz
 SECONDS ?= 60
 TARGETS ?=
 INPUT ?=
 
+# Tests start thousands of processes. Without bytecode files, each of them compiles all modules that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 SHELL := /bin/sh
 RUN := .venv/bin/python
 STUBTEST := $(RUN) -m mypy.stubtest --allowlist tests/typing/stubtest_allowlist.txt --ignore-unused-allowlist --ignore-disjoint-bases
@@ -64,7 +66,7 @@ test: setup  ## all tests except the long ones
 	@rm -rf build/counts/test
 	ROCKETC_COUNTS=build/counts/test $(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(or $(JOBS),3) --dist loadscope $(OPTIONS)
 
-test-long: setup  ## long tests, older Spark versions, sanitizers, short fuzzing; prints counts of cases
+test-long: setup  ## long tests, more examples, older Spark versions, sanitizers, short fuzzing; prints counts of cases
 	@tools/test_long.sh "$(STAGES)" "$(TESTS)" "$(or $(JOBS),2)" $(OPTIONS)
 
 fuzz: setup  ## fuzz every reader, with coverage and sanitizers: see tests/README.md
@@ -112,7 +114,7 @@ format: setup  ## format Python files and headers
 dist: setup  ## build the sdist and wheels (PYTHONS="python3.10 ..."), and test each wheel
 	@PYTHONS="$(PYTHONS)" TESTS="$(TESTS)" tools/dist.sh
 
-demo: setup  ## a month of real flights: from RocketMQ's files to a table, Parquet and a plot
+demo: setup  ## a month of real flights: from RocketMQ's files to a table, Parquet and a plot; then through a live broker
 	$(RUN) examples/demo.py
 
 screenshots: setup  ## write pictures of rocketc in a terminal to docs/images

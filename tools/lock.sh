@@ -1,6 +1,7 @@
 #!/bin/sh
 # Pin the dependencies of pyproject.toml for Python 3.10 and newer: requirements-dev.lock for all extras and the group dev,
-# requirements-bench.lock for packages that only `make bench` needs, requirements-docs.lock for those of `make docs`.
+# requirements-bench.lock for packages that only `make bench` needs, requirements-docs.lock for those of `make docs`,
+# requirements-workers.lock for the servers and notebooks in which `make test-long` runs the client.
 set -eu
 cd "$(dirname "$0")/.."
 command -v uv >/dev/null 2>&1 || { echo "lock: uv is missing; install it with: pip install uv" >&2; exit 1; }
@@ -18,3 +19,4 @@ write() {
 write requirements-dev.lock "all extras and the group dev" --all-extras --group dev pyproject.toml
 write requirements-bench.lock "the group bench" --group bench
 write requirements-docs.lock "the group docs" --group docs --constraint requirements-dev.lock  # both go into .venv
+write requirements-workers.lock "the group workers" --group workers

@@ -7,7 +7,8 @@
 #   tools/setup.sh valgrind           valgrind, for instruction counts
 #   tools/setup.sh peers              the peers of the benchmarks: in .venv, Redis, and NATS in build/bench-peers
 #   tools/setup.sh docs               the tools for the site, in .venv
-#   tools/setup.sh spark 4.0          the last PySpark of that version in build/spark-4.0, for PYTHONPATH
+#   tools/setup.sh spark 3.5          the last PySpark of that version in build/spark-3.5, for PYTHONPATH
+#   tools/setup.sh workers            gunicorn, Celery and Jupyter's kernel in build/workers, for PYTHONPATH
 #   tools/setup.sh strace             strace, for tests that are killed at each system call; they are skipped without it
 #   tools/setup.sh fuzz               clang, and libFuzzer for Python in build/fuzz/tool
 #   tools/setup.sh arm64              a compiler and an emulator, to test code for arm64
@@ -104,14 +105,17 @@ editable() {
     touch .venv/.editable
 }
 
-# count_modules: say every few seconds how many modules were translated and compiled since build/.begun. setup.py does not say it:
-# a change of it builds everything again.
+# count_modules: say how many modules were translated and compiled since build/.begun, at most every few seconds, and only if
+# that has changed. setup.py does not say it: a change of it builds everything again.
 count_modules() {
     all=$(find pyx -name '_*.pyx' | wc -l)
+    said="0 modules translated to C, 0 compiled, of at most $((all))"
     while sleep "$SECONDS_BETWEEN"; do
         translated=$(find build -name '_*.c' -newer build/.begun | wc -l)
         compiled=$(find build -name '_*.o' -newer build/.begun | wc -l)
-        say "$((translated)) modules translated to C, $((compiled)) compiled, of at most $((all))"
+        text="$((translated)) modules translated to C, $((compiled)) compiled, of at most $((all))"
+        [ "$text" = "$said" ] || say "$text"
+        said=$text
     done
 }
 
@@ -175,6 +179,16 @@ spark() {
     rm -rf "build/spark-$1"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target "build/spark-$1.new" "pyspark==$1.*"
     mv "build/spark-$1.new" "build/spark-$1"
+}
+
+workers() {
+    [ build/workers -nt requirements-workers.lock ] && return 0
+    say "installing gunicorn, Celery and the kernel of Jupyter into build/workers"
+    rm -rf build/workers build/workers.new
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --target build/workers.new -r requirements-workers.lock ||
+        fail "these servers can't be installed here: their tests are skipped"
+    touch build/workers.new
+    mv build/workers.new build/workers
 }
 
 fuzz() {

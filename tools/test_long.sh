@@ -2,6 +2,7 @@
 # The stages of `make test-long`: tools/test_long.sh "STAGE ..." TESTS PROCESSES [OPTION...]; OPTIONs are passed to pytest.
 #   long      the long tests
 #   measure   the long tests that measure time or memory, one at a time
+#   property  the property tests, with more examples than `make test` has
 #   spark     the tests of Spark with each older version of Spark
 #   sanitize  all fast tests, under the address and undefined-behavior sanitizers
 #   fuzz      every fuzz target, for some seconds
@@ -39,20 +40,21 @@ older_spark() {
 
 for name in $stages; do
     case $name in
-    long | measure | spark | sanitize | fuzz) ;;
-    *) echo "test-long: unknown stage $name; the stages are long, measure, spark, sanitize, fuzz" >&2; exit 2 ;;
+    long | measure | property | spark | sanitize | fuzz) ;;
+    *) echo "test-long: unknown stage $name; the stages are long, measure, property, spark, sanitize, fuzz" >&2; exit 2 ;;
     esac
 done
 tools/setup.sh valgrind || exit 1
 tools/setup.sh docs || exit 1
 tools/setup.sh strace || true
 tools/setup.sh arm64 || exit 1
-case " $stages " in *" long "*) rm -rf $counts ;; esac
+case " $stages " in *" long "*) rm -rf $counts; tools/setup.sh workers || true ;; esac
 # shellcheck disable=SC2086
 {
     stage long with_counts $tests -m "long and not measure" $shared "$@"
     stage measure with_counts $tests -m "long and measure" "$@"
-    for version in 4.0 4.1; do
+    HYPOTHESIS_PROFILE=long stage property with_counts $tests -m "hypothesis and not long" $shared "$@"
+    for version in 3.5 4.0 4.1; do
         stage spark older_spark $version $tests -m "spark and not long" "$@"
     done
     stage sanitize tools/sanitize.sh $tests -m "not (spark or long or measure)" $shared "$@"

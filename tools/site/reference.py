@@ -62,6 +62,11 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
             *["jobs.Finding", "salvage", "SalvageReport", "rebuild", "RebuildReport"],
         ],
     ),
+    "replicate": (
+        "A hot copy",
+        "Copy the log of a running master.",
+        ["replicate", "Replication", "ReplicaProgress"],
+    ),
     "records": (
         "Records and ids",
         "Single records as RocketMQ stores them, batches as clients send them, and the fields of both kinds of ids.",
@@ -85,12 +90,44 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     ),
     "metrics": (
         "Metrics",
-        "Metrics of a store for monitoring; their meaning is in [howto/observe.md](../howto/observe.md).",
+        "Metrics of stores and clients for monitoring; their meaning is in [howto/observe.md](../howto/observe.md).",
         [
             *["metrics.measures", "metrics.Measure", "metrics.Sample", "metrics.Histogram", "metrics.SnapshotReader"],
             *["metrics.StoreSnapshot", "metrics.TopicSnapshot", "metrics.Lag"],
             *["metrics.prometheus.StoreCollector", "metrics.opentelemetry.observe"],
+            *["metrics.client_measures", "metrics.exposition"],
         ],
+    ),
+    "client": (
+        "Client",
+        "Producers, consumers and the administration of a cluster: [howto/client.md](../howto/client.md). Settings are "
+        "keyword arguments.",
+        [
+            *["client.Producer", "client.AsyncProducer", "client.NewMessage", "client.SendResult", "client.SendStatus"],
+            *["client.TransactionProducer", "client.AsyncTransactionProducer", "client.LocalTransactionState"],
+            *["client.TransactionResult", "client.open_transaction.OpenTransaction", "client.EndTransactionContext"],
+            *[
+                "client.PushConsumer",
+                "client.AsyncConsumer",
+                "client.PullConsumer",
+                "client.AsyncPullConsumer",
+                "client.RetryLater",
+                "client.OrderlyContext",
+                "client.MessageQueue",
+                "client.Admin",
+            ],
+            *["client.settings.ProducerSettings", "client.settings.ConsumerSettings", "client.settings.PullSettings"],
+            *["client.settings.TransactionSettings"],
+            *["client.strategies.ByConfig", "client.strategies.ByMachineRoom", "client.strategies.MachineRoomNearby"],
+            *["client.SendContext", "client.ConsumeContext"],
+            *["client.Credentials", "client.Tls", "client.telemetry.Telemetry"],
+            *["client.counts.ProducerCounts", "client.counts.ConsumerCounts"],
+        ],
+    ),
+    "ha": (
+        "Replication",
+        "The log of a store for slaves: [howto/write.md](../howto/write.md#send-the-log-to-slaves).",
+        ["ha.Master", "ha.MasterSettings", "ha.SlaveState"],
     ),
     "errors": (
         "Errors",
@@ -99,7 +136,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
             *["RocketcError", "CorruptRecordError", "CorruptUnitError", "DamageWarning", "MissingCodecError"],
             "MissingTopicWarning",
             *["PatternTimeoutError", "StoreIOError", "StoreFullError", "StoreLockedError", "StoreFailedError"],
-            *["PageCacheBusyError", "IllegalMessageError", "PhyOffsetError", "ClosedError"],
+            *["PageCacheBusyError", "IllegalMessageError", "PhyOffsetError", "ReplicaError", "ClosedError", "SqlError"],
         ],
     ),
     "spark": (
@@ -108,7 +145,9 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
         "for your own jobs; they need the extra `spark`.",
         [
             *["spark.splits", "spark.Split", "spark.decode_partition", "spark.decode_batches", "spark.schema"],
-            *["spark.SCHEMA", "spark.dropped_accumulator", "spark.Dropped"],
+            *["spark.SCHEMA", "spark.dropped_accumulator", "spark.Dropped", "spark.configured_options"],
+            *["spark.read_parts", "spark.plan_parts", "spark.Parts", "spark.PartStream"],
+            *["spark.write_parts", "spark.batch_writer"],
             *["spark.archive.archive", "spark.archive.read_archive", "spark.archive.ArchiveReport"],
         ],
     ),
