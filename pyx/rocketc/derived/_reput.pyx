@@ -206,6 +206,7 @@ cdef class ReputService(Dispatcher):
         if rc != RC_OK:
             rc_store_i64(&self.error, rc)
             rc_store_i64(&self.log.room.error, rc if rc == ENOSPC or rc == EDQUOT else 0)
+            rc_count_i64(&self.log.room.failures, 1)
         elif self.error != 0:
             rc_store_i64(&self.error, 0)
             rc_store_i64(&self.log.room.error, 0)

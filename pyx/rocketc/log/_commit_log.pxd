@@ -52,6 +52,7 @@ cdef class CommitLog(LogFiles):
         rc_histogram put_time   # of a sample
         rc_histogram lock_time  # of the waits
     cdef int append(self, PreparedRecord* records, int n, int how) noexcept nogil
+    cdef int _await_room(self, int how) noexcept nogil
     cdef int64_t _measure(self, PreparedRecord* records, int n, int how, int* count) noexcept nogil
     cdef int _measure_one(self, PreparedRecord* r, const PreparedRecord* before) noexcept nogil
     cdef uint64_t _lock_queues(self, PreparedRecord* records, int n, int how) noexcept nogil

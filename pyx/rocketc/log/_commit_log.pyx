@@ -44,7 +44,7 @@ from rocketc.log._prepared_record cimport (
     APPEND_AT_ONCE, APPEND_IN_ORDER, PreparedRecord, batch_count, batch_size, fitting, is_same_queue, refuse,
 )
 from rocketc.log._queue_offsets cimport cq_hash
-from rocketc.log._queue_room cimport room_take
+from rocketc.log._queue_room cimport room_is_free, room_take
 
 cdef enum:
     HOLD_RECORDS = 256              # at most this many records, or bytes, are appended under one hold of the put lock
@@ -144,7 +144,9 @@ cdef class CommitLog(LogFiles):
         if self.is_busy():
             return refuse(records, n, RC_PAGE_CACHE_BUSY, RC_OK)
         if rc_load_i64(&self.room.error) != 0:
-            return refuse(records, n, RC_NO_QUEUE_ROOM, RC_OK)
+            rc = self._await_room(how)
+            if rc != RC_OK:
+                return rc if rc == RC_MORE else refuse(records, n, rc, RC_OK)
         if n == 1 and records.status == RC_MORE:
             records.status = self._measure_one(records, NULL)  # for one record the loops would cost 10 %
             if records.status != RC_OK:
@@ -164,6 +166,23 @@ cdef class CommitLog(LogFiles):
             if records[i].status != RC_OK and (rc == RC_OK or how & APPEND_AT_ONCE and records[i].status == RC_MORE):
                 rc = records[i].status
         return rc
+
+    cdef int _await_room(self, int how) noexcept nogil:
+        """The last records could not be dispatched for lack of space. If there is space again, have the dispatcher try
+        now. Return RC_OK if it went on, RC_MORE if the caller can't wait for it, otherwise RC_NO_QUEUE_ROOM."""
+        cdef int64_t failures = rc_load_i64(&self.room.failures)
+        cdef int waits = 0
+        if not self._background or self.q.reader == NULL or not room_is_free(&self.room):
+            return RC_NO_QUEUE_ROOM
+        if how & APPEND_AT_ONCE:
+            return RC_MORE
+        while rc_load_i64(&self.room.error) != 0:
+            if rc_load_i64(&self.room.failures) > failures + 1 or waits > ROOM_WAITS:
+                return RC_NO_QUEUE_ROOM     # the first one may have been under way before there was space
+            rc_service_wake(self.q.reader)
+            usleep(HELD_US)
+            waits += 1
+        return RC_OK
 
     cdef int64_t _measure(self, PreparedRecord* records, int n, int how, int* count) noexcept nogil:
         """Set size, CRC and hash of the records to store, and refuse the records that exceed a limit.

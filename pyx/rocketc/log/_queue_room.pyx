@@ -46,6 +46,12 @@ cdef int room_take(QueueRoom* room) noexcept nogil:
     return RC_MORE if fit(room, &found, 1) else RC_NO_QUEUE_ROOM
 
 
+cdef bint room_is_free(QueueRoom* room) noexcept nogil:
+    """Whether the file system has room for one more queue: dispatching can go on after it failed for lack of space."""
+    cdef statvfs_result found
+    return room.folder != NULL and statvfs_of(room.folder, &found) == 0 and fit(room, &found, 1)
+
+
 cdef bint fit(const QueueRoom* room, const statvfs_result* found, int64_t queues) noexcept nogil:
     """Whether the files of this number of new queues fit."""
     cdef int64_t size = queues * QUEUE_BYTES + SPARE_BYTES + min(room.file_size, <int64_t>LOG_BYTES)

@@ -2,7 +2,10 @@
 
 import contextlib
 import errno
+import os
 import subprocess
+import time
+import uuid
 
 import pytest
 
@@ -125,6 +128,43 @@ def test_puts_are_refused_while_the_queues_can_not_be_written(small):
         store.step()
         assert [m.body for m in store.get("second")] == [b"2"]
     assert rocketc.verify(root).is_whole
+
+
+def take(place, left):
+    """Create files until the file system has this number of free inodes. Return them."""
+    taken = []
+    while os.statvfs(place).f_favail > left:
+        taken.append(place / str(uuid.uuid4()))
+        taken[-1].touch()
+    return taken
+
+
+def test_puts_go_on_at_once_when_there_is_room(small):
+    """They don't wait for the next try of the dispatcher, which would come half a second later."""
+    place = small("size=64m,nr_inodes=400")
+    with rocketc.open(place / "store", mapped_file_size_commit_log=1 << 20) as store:
+        store.put("first", b"1")
+        store.wait_dispatched()
+        for n in range(50):
+            taken = take(place, 19)  # as many as a put to a new queue asks for
+            store.put(f"topic{n}", b"2")
+            taken += take(place, 0)
+            time.sleep(0.01)
+            try:
+                store.put("first", b"3")
+            except rocketc.StoreFullError:
+                break
+            for path in taken:  # the dispatcher was faster
+                path.unlink()
+            store.wait_dispatched()
+        else:
+            pytest.skip("the dispatcher was always faster than the other program")
+        for path in taken:
+            path.unlink()
+        store.put("first", b"4")
+        store.wait_dispatched()
+        assert [m.body for m in store.get(f"topic{n}")] == [b"2"]
+    assert rocketc.verify(place / "store").is_whole
 
 
 def test_queues_of_which_the_put_failed_return_their_room(small):
