@@ -64,7 +64,8 @@ again:
 test: setup  ## all tests except the long ones
 	@tools/setup.sh strace || true
 	@rm -rf build/counts/test
-	ROCKETC_COUNTS=build/counts/test $(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(or $(JOBS),3) --dist loadscope $(OPTIONS)
+	ROCKETC_COUNTS=build/counts/test $(RUN) -m pytest $(TESTS) -m "not long" --numprocesses $(or $(JOBS),3) --dist loadscope \
+	  --reruns 1 --reruns-delay 2 -raR $(OPTIONS)
 
 test-long: setup  ## long tests, more examples, older Spark versions, sanitizers, short fuzzing; prints counts of cases
 	@tools/test_long.sh "$(STAGES)" "$(TESTS)" "$(or $(JOBS),2)" $(OPTIONS)
