@@ -169,7 +169,7 @@ cdef class CommitLog(LogFiles):
 
     cdef int _await_room(self, int how) noexcept nogil:
         """The last records could not be dispatched for lack of space. If there is space again, have the dispatcher try
-        now. Return RC_OK if it went on, RC_MORE if the caller can't wait for it, otherwise RC_NO_QUEUE_ROOM."""
+        now. Return RC_OK if it continued, RC_MORE if the caller can't wait for it, otherwise RC_NO_QUEUE_ROOM."""
         cdef int64_t failures = rc_load_i64(&self.room.failures)
         cdef int waits = 0
         if not self._background or self.q.reader == NULL or not room_is_free(&self.room):

@@ -139,7 +139,7 @@ def take(place, left):
     return taken
 
 
-def test_puts_go_on_at_once_when_there_is_room(small):
+def test_puts_continue_at_once_when_there_is_room(small):
     """They don't wait for the next try of the dispatcher, which would come half a second later."""
     place = small("size=64m,nr_inodes=400")
     with rocketc.open(place / "store", mapped_file_size_commit_log=1 << 20) as store:
