@@ -377,7 +377,8 @@ cdef class QueueReader:
                     return RC_OK
                 files += 1
                 file_number = unit // units_in_file
-            rc = cq_read(q, unit, <int>min(CHUNK, a.max_count - h.messages + 1), units, &got)
+            # without a filter, the messages that fit are the next ones
+            rc = cq_read(q, unit, CHUNK if text or code else <int>min(CHUNK, a.max_count - h.messages + 1), units, &got)
             if rc != RC_OK:
                 return rc
             if got == 0:
