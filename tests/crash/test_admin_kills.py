@@ -4,12 +4,15 @@ import asyncio
 import json
 import random
 
+import pytest
 from interop.our_broker import OurBroker
 from simulation.tools import lax
 
 from rocketc.remoting.addresses import split_address
 from rocketc.remoting.channel import Channel
 from rocketc.remoting.command import Command
+
+pytestmark = pytest.mark.promise(10)
 
 TOPIC = {
     "topic": "orders", "defaultTopic": "TBW102", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6,

@@ -30,7 +30,7 @@ from rocketc.remoting.channel import Channel
 from rocketc.remoting.codes import Code
 from rocketc.tables.fastjson import parse
 
-pytestmark = pytest.mark.promise(1)
+pytestmark = pytest.mark.promise(1, 12)
 
 SEED = int(os.environ.get("ROCKETC_SEED", "1"))
 LOST = (ConnectionLostError, NoAnswerError, NotSentError)

@@ -31,7 +31,7 @@ from rocketc.remoting.channel import Channel
 from rocketc.remoting.codes import Code
 from rocketc.remoting.requests import CODES
 
-pytestmark = pytest.mark.promise(1)
+pytestmark = pytest.mark.promise(1, 13)
 
 MASTER = "brokerRole=SYNC_MASTER\nslaveTimeout=1000\n"
 SLAVE = "brokerRole=SLAVE\nbrokerId=1\nhaMasterAddress=127.0.0.1:%s\n"

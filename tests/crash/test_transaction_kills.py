@@ -143,14 +143,14 @@ def conf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_broker_kills, "CONF", CONF)
 
 
-@pytest.mark.promise(1)
+@pytest.mark.promise(1, 11)
 @pytest.mark.parametrize("flush", ["async"])
 def test_transactions_survive_kills(tmp_path, flush):
     asyncio.run(run_lives(tmp_path, 2, SEED, flush))
 
 
 @pytest.mark.long
-@pytest.mark.promise(1)
+@pytest.mark.promise(1, 11)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("flush", ["async", "sync"])
 def test_transactions_survive_two_hundred_kills(tmp_path, flush):

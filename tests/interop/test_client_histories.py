@@ -17,7 +17,7 @@ from interop.valve import Valve
 from support.command import start
 from support.ports import free_port
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.promise(10), pytest.mark.long, pytest.mark.timeout(400)]
 
 SECONDS = 45  # of trouble
 

@@ -15,7 +15,7 @@ import rocketc
 from rocketc.ha.protocol import HEADER_BYTES, REPORT_BYTES
 from rocketc.ha.slave import Slave
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.promise(13), pytest.mark.long, pytest.mark.timeout(300)]
 
 SIZES = {"mapped_file_size_commit_log": FILE_SIZE, "max_hash_slot_num": 50, "max_index_num": 200}
 DATA_BYTES = 40  # of the log, after whose bytes a connection is cut

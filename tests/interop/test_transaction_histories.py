@@ -20,7 +20,7 @@ from support.ports import free_port
 
 import rocketc
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.promise(11), pytest.mark.long, pytest.mark.timeout(400)]
 
 OUTBOX = Path(__file__).parents[2] / "examples/clients/outbox.py"
 SETTINGS = {

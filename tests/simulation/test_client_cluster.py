@@ -14,6 +14,8 @@ from simulation import runs
 from simulation.client_mutants import MUTANTS
 from support.promise_counts import count
 
+pytestmark = pytest.mark.promise(10)
+
 SEEDS = [int(os.environ["ROCKETC_SEED"])] if "ROCKETC_SEED" in os.environ else [5, 12, 14]
 LONG_SEEDS = 500
 SEEDS_FOR_A_MUTANT = 100

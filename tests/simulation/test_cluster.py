@@ -18,6 +18,8 @@ from support import preload
 from support.native import ROOT
 from support.promise_counts import count
 
+pytestmark = pytest.mark.promise(10, 12)
+
 DISK = ROOT / "tests" / "crash" / "disk.c"
 SEEDS = [int(os.environ["ROCKETC_SEED"])] if "ROCKETC_SEED" in os.environ else list(range(1, 15))
 LONG_SEEDS = 1000

@@ -12,7 +12,7 @@ from simulation import runs
 from simulation.replica_mutants import MUTANTS
 from support.promise_counts import count
 
-pytestmark = pytest.mark.promise(1)
+pytestmark = pytest.mark.promise(1, 13)
 
 SEEDS = [int(os.environ["ROCKETC_SEED"])] if "ROCKETC_SEED" in os.environ else list(range(1, 13))
 LONG_SEEDS = 1000

@@ -18,7 +18,7 @@ SEEDS = [int(os.environ["ROCKETC_SEED"])] if "ROCKETC_SEED" in os.environ else [
 LONG_SEEDS = 1000
 SEEDS_FOR_A_MUTANT = 100
 
-pytestmark = pytest.mark.promise(1)
+pytestmark = pytest.mark.promise(1, 11)
 
 
 def check(seeds: list[int]) -> None:

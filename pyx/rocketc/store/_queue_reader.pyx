@@ -60,7 +60,7 @@ cdef tuple STATUS = tuple(GetStatus)
 
 
 cdef inline void fetch_later(const RawRecords* h, const Unit* u) noexcept nogil:
-    """Prefetch a record that is looked at soon, if it is in the same file."""
+    """Prefetch a record that is checked soon, if it is in the same file."""
     cdef int64_t at
     if h.file >= 0:
         at = u.phy_offset - h.files[h.file].start

@@ -13,6 +13,8 @@ from rocketc.remoting._frames import FrameDecoder
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Form
 
+pytestmark = pytest.mark.promise(14)
+
 FIELDS = {
     "a": "g", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "UNIQ_KEY\1K1\2",
 }  # fmt: skip

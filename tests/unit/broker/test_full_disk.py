@@ -12,6 +12,8 @@ from rocketc.remoting.codes import Code
 from rocketc.store import cleaning
 from rocketc.store.disk_usage import look
 
+pytestmark = pytest.mark.promise(14)
+
 SEND = {
     "a": "shop", "b": "orders", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "j": 0, "k": False,
     "l": 0, "m": False,

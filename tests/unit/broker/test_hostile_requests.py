@@ -19,6 +19,8 @@ from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Form
 from rocketc.remoting.requests import BOOL, CODES, INT, LONG, REQUESTS, TEXT
 
+pytestmark = pytest.mark.promise(14)
+
 NAMES = {  # fields whose usual values are names
     "topic": "orders", "consumerGroup": "audit", "producerGroup": "shop", "defaultTopic": "TBW102", "group": "audit",
     "properties": "UNIQ_KEY\1K1\2TAGS\1red\2", "subscription": "red || blue", "expressionType": "TAG", "key": "K1",

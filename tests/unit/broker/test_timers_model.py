@@ -7,6 +7,8 @@ import shutil
 import pytest
 from unit.broker.timed import Timed
 
+pytestmark = pytest.mark.promise(12)
+
 SECOND = 1000
 KINDS = {  # of steps, with the largest number of each
     "put": 40_000, "put and wait": 20_000, "wait": 25_000, "recall": 30, "restart": 0, "kill": 1, "back": 30_000,
