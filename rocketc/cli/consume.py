@@ -13,6 +13,7 @@ from rocketc.cli.cluster_url import SCHEME, is_cluster
 from rocketc.cli.exit_codes import DONE
 from rocketc.cli.output import Out, command
 from rocketc.cli.security_options import Security, take_security, with_security
+from rocketc.cli.selecting import sql_option
 from rocketc.cli.signals import Ended, Stop
 from rocketc.cli.times import When
 from rocketc.client.access import access_to
@@ -20,6 +21,8 @@ from rocketc.client.async_consumer import AsyncConsumer
 from rocketc.client.cluster_url import topic_url
 from rocketc.client.loop_thread import give_back_loop, shared_loop
 from rocketc.client.topic_reader import TopicReader
+from rocketc.read._sql_filter import SqlFilter
+from rocketc.remoting.subscribing import ALL
 from rocketc.report.messages import Printer, json_printer
 
 _MOST = 256  # messages between two commits
@@ -29,6 +32,7 @@ _LOOK = 500  # ms between two looks whether the reader of the pipe is there
 @command(
     "rocketc consume rocketmq://127.0.0.1:9876/orders -g billing",
     "rocketc consume rocketmq://127.0.0.1:9876/orders -g billing -c 9 | jq .body",
+    "rocketc consume rocketmq://127.0.0.1:9876/orders -g audit --sql 'price > 10'",
 )
 @click.argument("url", metavar="rocketmq://HOST:PORT/TOPIC")
 @click.option("-g", "--consumer-group", "group", metavar="GROUP", required=True, help="The consumer group.")
@@ -47,6 +51,7 @@ _LOOK = 500  # ms between two looks whether the reader of the pipe is there
     metavar="TAG",
     help="Only this tag; 'A||B' is either. Repeatable. All members of a group must have the same tags.",
 )
+@sql_option
 @prints_messages("see `rocketc cat -h`. Default: JSON", "Form of the body, as in `cat`.")
 @with_security
 def consume(
@@ -55,6 +60,7 @@ def consume(
     offset: str,
     begin: int | None,
     tag: tuple[str, ...],
+    sql: SqlFilter | None,
     count: int | None,
     as_json: bool,
     spec: str | None,
@@ -69,13 +75,16 @@ def consume(
     """
     if not is_cluster(url):
         raise click.UsageError(f"{url}: name a topic of a cluster, as in {SCHEME}127.0.0.1:9876/orders")
+    if tag and sql is not None:
+        raise click.UsageError("--tag and --sql: a group has either tags or a filter; TAGS is a name in a filter")
     try:
         where = topic_url(url)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if where.topic is None:
         raise click.UsageError(f"{url}: name the topic, as in {SCHEME}{where.name_server}/orders")
-    wanted = _Wanted(where.name_server, where.topic, group, "||".join(tag) or "*", take_security(given))
+    text = None if sql is None else sql.text
+    wanted = _Wanted(where.name_server, where.topic, group, "||".join(tag) or ALL, text, take_security(given))
     with Out(live=True) as out, warnings_noted():
         show = choose_printer(spec, as_json, body, out, lambda form, color: json_printer(form, out.is_terminal))
         return _consume(wanted, _options(offset, begin), count, show, out)
@@ -88,6 +97,7 @@ class _Wanted(NamedTuple):
     topic: str
     group: str
     tags: str
+    sql: str | None
     security: Security
 
 
@@ -107,6 +117,7 @@ def _consume(wanted: _Wanted, options: dict[str, Any], count: int | None, show: 
             wanted.group,
             wanted.name_server,
             topics={wanted.topic: wanted.tags},
+            sql=wanted.sql,
             credentials=wanted.security.credentials,
             tls=wanted.security.tls,
             **options,
@@ -151,4 +162,4 @@ async def _check(wanted: _Wanted) -> None:
     async with TopicReader(access, group=wanted.group) as reader:
         for queue in (await reader.queues(wanted.topic))[:1]:
             behind = (await reader.range_of(queue)).end
-            await reader.pull(queue, behind, expression=wanted.tags)
+            await reader.pull(queue, behind, expression=wanted.tags)  # start() of the consumer checks a filter

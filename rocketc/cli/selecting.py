@@ -19,6 +19,13 @@ from rocketc.read._message import Message
 from rocketc.read._sql_filter import SqlFilter
 from rocketc.read.regex import limited
 
+sql_option = click.option(
+    "--sql",
+    type=Sql(),
+    metavar="FILTER",
+    help="Only messages whose properties match this SQL92 filter of RocketMQ: \"price > 10 AND region = 'eu'\".",
+)
+
 _CHOICE = [
     topics_option("Only this topic"),
     click.option(
@@ -45,12 +52,7 @@ _CHOICE = [
         metavar="KEY",
         help="Only messages with this key or unique id. Repeatable.",
     ),
-    click.option(
-        "--sql",
-        type=Sql(),
-        metavar="FILTER",
-        help="Only messages whose properties match this SQL92 filter of RocketMQ: \"price > 10 AND region = 'eu'\".",
-    ),
+    sql_option,
     click.option(
         "--grep",
         type=Regex(),

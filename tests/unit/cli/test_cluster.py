@@ -356,6 +356,31 @@ def test_consume_from_a_time_with_tags_in_a_format(run, url):
     assert sorted(out.split()) == sorted(f"k{i}" for i in range(0, COUNT, 3))
 
 
+def test_consume_with_a_filter(run):
+    with rocketc.Broker(enable_property_filter=True) as broker, Producer("shop", broker.name_server) as producer:
+        for price in ("9", "250", "80"):
+            producer.send("orders", price.encode(), properties={"price": price})
+        url = f"rocketmq://{broker.name_server}/orders"
+        options = ["-g", "auditing", "-o", "beginning", "--sql", "price > 10", "-c", "2", "-f", "%s\n"]
+        code, out, err = run("consume", url, *options)
+        assert (code, sorted(out.split()), err) == (0, ["250", "80"], "")
+
+
+def test_consume_at_a_broker_without_filters_is_an_error(run, url):
+    code, out, err = run("consume", f"{url}/orders", "-g", "filtering", "--sql", "n > 10", "-c", "1")
+    assert (code, out) == (exit_codes.COULD_NOT, "") and "does not support consumer to filter message by SQL92" in err
+    assert err.count("\n") == 1
+
+
+def test_wrong_filters_of_consume(run, url):
+    for options, text in (
+        (["--tag", "web", "--sql", "n > 10"], "--tag and --sql: a group has either"),
+        (["--sql", "n >"], "SQL filter, column 4"),
+    ):
+        code, _, err = run("consume", f"{url}/orders", "-g", "filtering", *options)
+        assert code == exit_codes.USAGE and text in err
+
+
 def test_signals_and_closed_pipes(run, url):
     """All at the same time, because each is a process of its own."""
 
