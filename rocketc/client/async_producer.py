@@ -149,6 +149,14 @@ class AsyncProducer(AsyncContext):
         made._access = access
         return made
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.group}, name server {';'.join(self._access.addresses)}, {self._state}>"
+
+    @property
+    def _state(self) -> str:
+        instance = self._instance
+        return "not started" if instance is None else "closed" if instance.is_closed else "open"
+
     @property
     def client_id(self) -> str:
         """The id of this client; brokers show it in their lists of connections."""

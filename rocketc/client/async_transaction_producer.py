@@ -297,8 +297,8 @@ class AsyncTransaction(OpenTransaction):
     """What AsyncTransactionProducer.transaction() returns: see OpenTransaction."""
 
     def __init__(self, producer: AsyncTransactionProducer, topic: str, body: Body, options: HalfOptions) -> None:
-        super().__init__()
-        self._producer, self._topic, self._body, self._options = producer, topic, body, options
+        super().__init__(producer.group, topic)
+        self._producer, self._body, self._options = producer, body, options
 
     async def __aenter__(self) -> Self:
         self._check_new()

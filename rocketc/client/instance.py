@@ -129,6 +129,10 @@ class ClientInstance:
             await asyncio.wait(leaving)  # they end with the connections
         await asyncio.sleep(0)  # the transports close
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     def check_open(self) -> None:
         """Raise ClosedError after close()."""
         if self._is_closed:

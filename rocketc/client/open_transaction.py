@@ -21,11 +21,23 @@ class OpenTransaction:
     end_error  after the block: why END_TRANSACTION was not written, so that the check function decides; None: it was
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group: str, topic: str) -> None:
+        self._group, self._topic = group, topic
         self._half: Half | None = None
         self._decision: LocalTransactionState | None = None
         self._is_ended = False
         self.end_error: RocketcError | None = None
+
+    def __repr__(self) -> str:
+        what = f"{type(self).__name__} of {self._group}, topic {self._topic}"
+        if self._half is None:
+            return f"<{what}, not begun>"
+        words = [what, self.msg_id, "ended" if self._is_ended else "open"]
+        if self._decision is not None:
+            words.append(self._decision.name)
+        if self.end_error is not None:
+            words.append("not written")
+        return f"<{', '.join(words)}>"
 
     @property
     def sent(self) -> SendResult:

@@ -67,6 +67,11 @@ class Producer(Context):
         settings = self._producer.settings
         self._in_flight = InFlight(settings.max_in_flight, settings.max_bytes_in_flight)  # of send_async()
 
+    def __repr__(self) -> str:
+        thread, producer = self._thread, self._producer
+        state = producer._state if thread is None or thread.is_here else "closed"  # a forked child cannot use it
+        return f"<{type(self).__name__} {self.group}, name server {';'.join(producer._access.addresses)}, {state}>"
+
     @property
     def client_id(self) -> str:
         """The id of this client; brokers show it in their lists of connections."""

@@ -133,8 +133,8 @@ class Transaction(OpenTransaction):
     """What TransactionProducer.transaction() returns: see OpenTransaction."""
 
     def __init__(self, producer: TransactionProducer, topic: str, body: Body, options: HalfOptions) -> None:
-        super().__init__()
-        self._producer, self._topic, self._body, self._options = producer, topic, body, options
+        super().__init__(producer.group, topic)
+        self._producer, self._body, self._options = producer, body, options
 
     def __enter__(self) -> Self:
         self._check_new()

@@ -268,3 +268,23 @@ def test_a_local_transaction_on_the_loop_of_the_clients_is_refused(stage):
 
         with pytest.raises(RuntimeError, match="on its own event loop: use the async client"):
             producer._thread.run(wrong())
+
+
+def test_what_a_producer_and_a_transaction_show(stage):
+    producer = opened(stage, send_msg_timeout=200)
+    shown = f"<TransactionProducer shop, name server {NAME_SERVER}, %s>"
+    assert repr(producer) == shown % "not started"
+    with producer:
+        assert repr(producer) == shown % "open"
+        transaction = producer.transaction("orders", b"one")
+        assert repr(transaction) == "<Transaction of shop, topic orders, not begun>"
+        with transaction:
+            begun = f"<Transaction of shop, topic orders, {transaction.msg_id}, "
+            assert repr(transaction) == f"{begun}open>"
+            transaction.unknown()
+            assert repr(transaction) == f"{begun}open, UNKNOW>"
+        assert repr(transaction) == f"{begun}ended, UNKNOW>"
+        with producer.transaction("orders", b"two") as late, concurrent.futures.ThreadPoolExecutor() as pool:
+            pool.submit(producer.close).result()
+        assert repr(late) == f"<Transaction of shop, topic orders, {late.msg_id}, ended, COMMIT_MESSAGE, not written>"
+    assert repr(producer) == shown % "closed"

@@ -1,6 +1,7 @@
 """Wrong use of AsyncTransactionProducer gives clear errors, and nothing is sent."""
 
 import pytest
+from unit.client.scripted import NAME_SERVER
 from unit.client.scripted_transactions import properties_of, run
 
 from rocketc.client import AsyncTransactionProducer, LocalTransactionState
@@ -73,5 +74,16 @@ def test_other_sends_of_the_same_producer():
         await producer.send("orders", b"one", delay_level=1)
         assert "TRAN_MSG" not in properties_of(stage.halves()[0]) and stage.halves()[0].values["sysFlag"] == 0
         assert stage.ends == []
+
+    run(work)
+
+
+def test_what_a_producer_and_a_transaction_show():
+    async def work(producer, stage):
+        assert repr(producer) == f"<AsyncTransactionProducer shop, name server {NAME_SERVER}, open>"
+        async with producer.transaction("orders", b"one") as transaction:
+            begun = f"<AsyncTransaction of shop, topic orders, {transaction.msg_id}, "
+            assert repr(transaction) == f"{begun}open>"
+        assert repr(transaction) == f"{begun}ended, COMMIT_MESSAGE>"
 
     run(work)
