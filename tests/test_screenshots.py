@@ -13,7 +13,7 @@ from support.pages import PAGES, ROOT
 SVG = "{http://www.w3.org/2000/svg}"
 TOOL = ROOT / "tools/screenshots.py"
 PICTURES = {"info", "stats", "verify", "top"}
-OF_REPLICATION = {"replicate", "fail-over"}  # tools/replication_pictures.py makes them; it needs Java
+WITH_JAVA = {"replicate", "fail-over", "transactions"}  # tools/*_picture*.py make them; they need Java
 
 
 def text_of(path: Path) -> str:
@@ -29,17 +29,33 @@ def text_of(path: Path) -> str:
     return " ".join(one.text or "" for one in root.iter(f"{SVG}text")).replace("\xa0", " ")
 
 
+def test_the_picture_of_transactions_shows_the_same_at_both_brokers():
+    """The columns are equal, but for the header and the times."""
+    root = xml.etree.ElementTree.parse(ROOT / "docs/images/transactions.svg").getroot()
+    rows = {}
+    for one in root.iter(f"{SVG}text"):
+        rows.setdefault(float(one.attrib["y"]), []).append((float(one.attrib["x"]), one.text.replace("\xa0", " ")))
+    lines = ["".join(text for _, text in sorted(row)) for _, row in sorted(rows.items())]
+    sides = [[part.strip() for part in line.split("│")[1:-1]] for line in lines if line.count("│") == 3]
+    assert len(sides) > 15
+    assert [left for left, right in sides if left != right and not left.startswith("times")] == []
+    told = "\n".join(left for left, _ in sides)
+    for text in ("o-1 one bicycle", "o-3 three lamps", "o-3  check 1 of the broker; answer: COMMIT_MESSAGE"):
+        assert text in told
+    assert "two bells" not in told
+
+
 def test_each_picture_is_small_and_shown():
     shown = {path.name for path in (ROOT / "docs/images").glob("*.svg")}
-    assert shown >= {f"{name}.svg" for name in PICTURES | OF_REPLICATION}
+    assert shown >= {f"{name}.svg" for name in PICTURES | WITH_JAVA}
     pages = "".join(path.read_text(encoding="utf-8") for path in PAGES)
     for path in (ROOT / "docs/images").glob("*.svg"):
         text_of(path)
         assert f"images/{path.name})" in pages
 
 
-def test_pictures_of_replication_show_no_machine():
-    for name in OF_REPLICATION:
+def test_pictures_of_brokers_show_no_machine():
+    for name in WITH_JAVA:
         text = text_of(ROOT / f"docs/images/{name}.svg")
         assert not re.search(r"/tmp|/home|/root|/work", text)
         assert set(re.findall(r"\d+\.\d+\.\d+\.\d+", text)) == {"127.0.0.1"}

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -26,92 +24,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-from screenshots import COLUMNS, IMAGES, ROOT, save
+from screenshots import IMAGES, ROOT, recorded, save
+from terminal import RELEASE, Screen
 
 sys.path.insert(0, str(ROOT / "tests"))
 from interop import scenarios
 from interop.asking import Asking
-from interop.peer import ENVIRONMENT, SOURCES, class_path, tool
 
 from rocketc.client import Producer
 
-RELEASE = "5.3.3"
 TOPIC, GROUP = "orders", "audit"
 NAME_PORT, BROKER_PORT, HA_PORT, SLAVE_PORT = 9876, 10911, 10912, 10921
 NAMES, MASTER = f"127.0.0.1:{NAME_PORT}", f"127.0.0.1:{BROKER_PORT}"
 BODY, BATCH = bytes(range(32, 127)) * 11, 100  # about 1 KiB
 FILLED, COUNT = 200_000, 12_000  # messages of the two masters
-REDRAW = "\r\x1b[K"
-
-
-class Screen:
-    """What a terminal shows: commands, and the lines that they print, in the order in which they come."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._lock = folder, threading.Lock()
-        self.lines: list[Text] = []
-        self._readers: list[threading.Thread] = []
-
-    def typed(self, command: str) -> None:
-        self.lines.append(Text.assemble(("$ ", "bold green"), (command, "bold")))
-
-    def run(self, shown: str, words: list[Any], **environment: str) -> subprocess.Popen[bytes]:
-        """Start a command in the terminal, and show what it prints."""
-        self.typed(shown)
-        ours, theirs = pty.openpty()
-        kept = {name: value for name, value in ENVIRONMENT.items() if name != "NO_COLOR"}
-        process = subprocess.Popen(
-            [str(word) for word in words],
-            cwd=self._folder,
-            env={**kept, "COLUMNS": str(COLUMNS), "TERM": "xterm-256color", **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=theirs,
-        )
-        os.close(theirs)
-        reader = threading.Thread(target=self._read, args=(ours,))
-        reader.start()
-        self._readers.append(reader)
-        return process
-
-    def _read(self, source: int) -> None:
-        with open(source, "rb", buffering=0) as stream:
-            rest = b""
-            with contextlib.suppress(OSError):  # on Linux, the other side is closed
-                while part := stream.read(1 << 16):
-                    *lines, rest = (rest + part).split(b"\n")
-                    for line in lines:
-                        self._show(line.decode())
-            self._show(rest.decode())
-
-    def _show(self, line: str) -> None:
-        states = [one for one in line.rstrip("\r").split(REDRAW) if one and not one.startswith("\x1b[?25")]
-        with self._lock:
-            for state in states:
-                self.lines.append(Text.from_ansi(state.replace(f"{self._folder}/", "/data/")))
-
-    def said(self, text: str) -> bool:
-        with self._lock:
-            return any(text in line.plain for line in self.lines)
-
-    def until(self, text: str, seconds: float = 120.0) -> None:
-        end = time.monotonic() + seconds
-        while not self.said(text):
-            if time.monotonic() > end:
-                sys.exit(f"replication_pictures: {text!r} is not said:\n" + "\n".join(one.plain for one in self.lines))
-            time.sleep(0.05)
-
-    def finish(self) -> None:
-        for one in self._readers:
-            one.join(30)
-
-    def picture(self, name: str) -> str:
-        console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, highlight=False)
-        for line in self.lines:
-            console.print(line)
-        return console.export_svg(title="rocketc", unique_id=name)
 
 
 @contextlib.contextmanager
@@ -154,8 +80,9 @@ def replicate(folder: Path) -> Screen:
     with master(folder / "master", **sizes), Producer("shop", NAMES) as producer:
         fill(producer, FILLED)
         with load(producer):
-            command = f"replicate 127.0.0.1:{HA_PORT} copy --from start --rate-limit 32MiB --then verify"
-            process = screen.run(f"rocketc {command}", [sys.executable, "-m", "rocketc", *command.split()])
+            process = screen.rocketc(
+                f"replicate 127.0.0.1:{HA_PORT} copy --from start --rate-limit 32MiB --then verify"
+            )
             if process.wait(120):
                 sys.exit(f"replication_pictures: exit code {process.returncode}")
             screen.finish()
@@ -171,26 +98,20 @@ def fail_over(folder: Path) -> Screen:
             f"brokerName=broker-a\nbrokerRole=SLAVE\nbrokerId=1\nnamesrvAddr={NAMES}\nlistenPort={SLAVE_PORT}\n"
             "bindAddress=127.0.0.1\nslaveReadEnable=true\nmappedFileSizeCommitLog=33554432\nmessageDelayLevel=1s 2s\n"
         )
-        words = [sys.executable, "-m", "rocketc", "broker", "copy", "-c", "slave.conf"]
         try:
             with Producer("shop", NAMES) as producer:
                 fill(producer, COUNT)
-            processes.append(screen.run("rocketc broker copy -c slave.conf &", words))
+            processes.append(screen.rocketc("broker copy -c slave.conf", background=True))
             screen.until("its master's log is at")
             wait_for_topic()
-            options = ["-Drocketmq.client.logUseSlf4j=true", f"-Dlogback.configurationFile={SOURCES}/logback.xml"]
-            options += [f"-Drmq.logback.configurationFile={SOURCES}/rmq.logback.xml", f"-Duser.home={folder}"]
-            arguments = [NAMES, GROUP, TOPIC, "8", str(COUNT)]
-            consumer = [tool("java"), *options, "-cp", class_path(RELEASE), "Audit", *arguments]
-            processes.append(screen.run(f"java Audit {' '.join(arguments)} &", consumer))
+            processes.append(screen.java(f"Audit {NAMES} {GROUP} {TOPIC} 8 {COUNT}", background=True))
             screen.until("consumer:")
             time.sleep(4)
             pid = first._process.pid
             screen.typed(f"kill -9 {pid}   # the master")
             os.kill(pid, signal.SIGKILL)
             screen.until("all messages")
-            lag = [sys.executable, "-m", "rocketc", "admin", "lag", GROUP, "--slaves", "-n", NAMES]
-            screen.run(f"rocketc admin lag {GROUP} --slaves -n {NAMES}", lag).wait(30)
+            screen.rocketc(f"admin lag {GROUP} --slaves -n {NAMES}").wait(30)
         finally:
             for one in processes:
                 one.kill()
@@ -218,7 +139,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as root:
                 screen = made(Path(root))
             print(*(one.plain for one in screen.lines), sep="\n")
-            save(name, screen.picture(name), arguments.folder)
+            save(name, recorded(name, screen.lines), arguments.folder)
 
 
 if __name__ == "__main__":

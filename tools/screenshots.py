@@ -18,9 +18,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 import rocketc
@@ -80,11 +81,17 @@ def printed(command: str, folder: Path) -> str:
     return b"".join(parts).decode().replace("\r\n", "\n")
 
 
-def picture(command: str, text: str, name: str) -> str:
-    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, highlight=False)
-    console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
-    console.print(Text.from_ansi(text.rstrip("\n")))
+def recorded(name: str, lines: Iterable[RenderableType], columns: int = COLUMNS) -> str:
+    """Return a picture of a terminal with these lines."""
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, highlight=False)
+    for line in lines:
+        console.print(line)
     return console.export_svg(title="rocketc", unique_id=name)
+
+
+def picture(command: str, text: str, name: str) -> str:
+    typed = Text.assemble(("$ ", "bold green"), (command, "bold"))
+    return recorded(name, [typed, Text.from_ansi(text.rstrip("\n"))])
 
 
 async def picture_of_top(folder: Path) -> str:
