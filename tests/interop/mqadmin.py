@@ -42,10 +42,27 @@ COMMANDS = [
     "deleteKvConfig -s ns -k k", "cleanUnusedTopic -b {broker}", "deleteExpiredCommitLog -b {broker}",
     f"deleteTopic -c DefaultCluster -t {ORDERED}", f"topicRoute -t {ORDERED}",
     "updateTopicList -b {broker} -f {files}/topics.json", "updateSubGroupList -b {broker} -f {files}/groups.json",
+    "producer -b {broker}", "cleanExpiredCQ -b {broker}", "cleanExpiredCQ -c DefaultCluster",
+    f"sendMessage -t {TOPIC} -p hello -b broker-a -i 0", "exportConfigs -c DefaultCluster -f {files}",
+    "exportMetrics -c DefaultCluster -f {files}", "getColdDataFlowCtrInfo -b {broker}",
+    "setCommitLogReadAheadMode -b {broker} -m 0", "queryMsgTraceById -i {msg_id}",
 ]  # fmt: skip
 REFUSED = [
     f"setConsumeMode -b {{broker}} -t {TOPIC} -g {GROUP} -m PULL", "getBrokerEpoch -b broker-a",
     "updateStaticTopic -t st -qn 2 -b broker-a", "listUser -b {broker}", "getAcl -b {broker} -s x",
+    "setCommitLogReadAheadMode -b {broker} -m 1", "updateColdDataFlowCtrGroupConfig -b {broker} -g x -v 1",
+    "removeColdDataFlowCtrGroupConfig -b {broker} -g x", "exportPopRecord -b {broker}",
+    "rocksDBConfigToJson -c DefaultCluster -t topics", "checkRocksdbCqWriteProgress -c DefaultCluster",
+    "getControllerMetaData -a {broker}", "getControllerConfig -a {broker}",
+    "updateControllerConfig -a {broker} -k a -v b", "getSyncStateSet -a {broker} -b broker-a",
+    "electMaster -a {broker} -b 1 -bn broker-a -c DefaultCluster",
+    "cleanBrokerMetadata -a {broker} -bn broker-a -c DefaultCluster -l", "addBroker -c {broker} -b x",
+    "removeBroker -c {broker} -b DefaultCluster:broker-a:0", "resetMasterFlushOffset -b {broker} -o 0",
+    "createUser -b {broker} -u a -p b", "updateUser -b {broker} -u a -p b", "deleteUser -b {broker} -u a",
+    "getUser -b {broker} -u a", "copyUser -f {broker} -t {broker}",
+    "createAcl -b {broker} -s User:a -r Topic:* -a PUB -d ALLOW",
+    "updateAcl -b {broker} -s User:a -r Topic:* -a PUB -d ALLOW", "deleteAcl -b {broker} -s User:a",
+    "listAcl -b {broker}", "copyAcl -f {broker} -t {broker} -s User:a",
 ]  # fmt: skip
 
 # What a broker of RocketMQ adds because its list of the groups of a topic contains the topic itself.

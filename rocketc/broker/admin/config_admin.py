@@ -49,6 +49,7 @@ CHANGEABLE = frozenset(
         "wait_time_mills_in_lite_pull_queue",
         "wait_time_mills_in_heartbeat_queue",
         "wait_time_mills_in_admin_broker_queue",
+        "wait_time_mills_in_transaction_queue",
     }
 )  # fields of BrokerConfig that are read each time, or that `changed` applies
 

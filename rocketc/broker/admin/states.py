@@ -21,12 +21,16 @@ _STATIC = "static topics are not supported"
 _ROCKSDB = "stores in RocksDB are not supported"
 _CONTROLLER = "the controller mode is not supported"
 _COLD = "cold data is not limited here"
+_CONTAINER = "containers of brokers are not supported"
+_FLUSH_OFFSET = "a slave flushes its log by itself, not up to an offset of its master"
 REASONS = {
     **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151, 400, 401), _POP),
     513: _STATIC,
     **dict.fromkeys((354, 355), _ROCKSDB),
     **dict.fromkeys(range(1001, 1014), _CONTROLLER),
     **dict.fromkeys((2001, 2002), _COLD),
+    **dict.fromkeys((902, 903), _CONTAINER),
+    908: _FLUSH_OFFSET,
 }
 
 
