@@ -87,6 +87,8 @@ def refusal(status: PutStatus) -> tuple[int, str | None]:
     (<Code.SYSTEM_BUSY: 2>, (<Code.SYSTEM_ERROR: 1>, 'UNKNOWN_ERROR'))
     """
     code = _CODES.get(status, Code.SYSTEM_ERROR)
+    if status is PutStatus.CREATE_MAPPED_FILE_FAILED:
+        return code, "the next file of the log can't be created: the disk may be full; the broker's log has the reason"
     return code, _REMARKS.get(code, status.name)
 
 

@@ -132,7 +132,8 @@ def json_printer(body: str, terminal: bool) -> Printer:
 def line_printer(body: str, color: bool) -> Printer:
     """Print one readable line: time, topic/queue@offset, tags, keys, body; `-` for missing values.
 
-    A message of RMQ_SYS_TRACE_TOPIC gets a line for each of its trace records.
+    A message of RMQ_SYS_TRACE_TOPIC gets a line for each of its trace records. Its keys are those of all its records
+    together, so the lines do not repeat them.
     """
     form = "{} {}/{}@{} {} {}"
     if color:
@@ -140,17 +141,18 @@ def line_printer(body: str, color: bool) -> Printer:
     show = form.format
 
     def line(m: Message) -> bytes:
+        is_trace = body == "trace" or (body == "text" and m.topic == TRACE_TOPIC)
         head = show(
             show_time(m.store_timestamp),
             visible(m.topic),
             m.queue_id,
             m.queue_offset,
             visible((m.tags or "-").replace(" ", "\\x20")),
-            visible(",".join((m.keys or "").split(" ")) or "-"),
+            visible(",".join((m.keys or "").split(" ")) or "-") if not is_trace else "-",
         )
         if body == "none":
             return f"{head}\n".encode()
-        if body == "trace" or (body == "text" and m.topic == TRACE_TOPIC):
+        if is_trace:
             lines = trace_lines(m.body) or [""]
             return "".join(f"{head} {visible(line)}".rstrip() + "\n" for line in lines).encode(
                 "utf-8", "backslashreplace"
