@@ -1,7 +1,7 @@
 """The job of crash.faults on a broker with transactions: it sends half messages, ends them, and asks about the others.
 
-The first letter of a body is what its producer decides: c commits, l commits when it is asked, r rolls back, k keeps it
-undecided.
+The first letter of a body is what its producer decides: c commits, r rolls back, k keeps it undecided. If it is asked,
+l commits and d rolls back.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Producer:
     async def _end(self, body: bytes, offset: int, place: int, is_checked: bool) -> None:
         await self.call(
             37, producerGroup="shop", tranStateTableOffset=offset, commitLogOffset=place,
-            commitOrRollback=ROLLBACK if body[:1] == b"r" else COMMIT, fromTransactionCheck=is_checked,
+            commitOrRollback=ROLLBACK if body[:1] in b"rd" else COMMIT, fromTransactionCheck=is_checked,
         )  # fmt: skip
 
     def _check(self, request: Any) -> None:

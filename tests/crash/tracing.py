@@ -98,9 +98,9 @@ class Zygote:
                 tracer.terminate()
                 tracer.stderr.read()
 
-    def counted(self, run: Callable[[], object], report: Path) -> dict[str, int]:
+    def counted(self, run: Callable[[], object], report: Path, calls: str = SET) -> dict[str, int]:
         """How often run() makes each call, at most, in one thread."""
-        with self.traced("-e", f"trace={SET}", "-o", str(report)):
+        with self.traced("-e", f"trace={calls}", "-o", str(report)):
             run()
         counts = Counter(re.findall(r"^(\d+) +(\w+)\(", report.read_text(), re.M))
         most: dict[str, int] = {}

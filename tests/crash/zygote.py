@@ -88,6 +88,10 @@ def archive(root: str, fields: dict[str, Any]) -> None:
     tell("archived")
 
 
+def transact(root: str, fields: dict[str, Any]) -> None:
+    importlib.import_module("crash.transacting").transact(root, fields, tell)  # ZYGOTE_IMPORTS has imported it
+
+
 def tell_of_points() -> None:
     text = ctypes.create_string_buffer(10_000)
     ctypes.CDLL(None).points_met(text, len(text))
@@ -102,6 +106,7 @@ JOBS: dict[str, Callable[[str, dict[str, Any]], None]] = {
     "table": table,
     "clean": clean,
     "archive": archive,
+    "transact": transact,
 }
 
 
