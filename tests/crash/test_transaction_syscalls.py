@@ -35,7 +35,7 @@ def zygote(tmp_path_factory):
     made.close()
 
 
-@pytest.mark.parametrize("share", [45, pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("share", [60, pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
 @pytest.mark.parametrize("run", ["compiled", "python", pytest.param("sync", marks=pytest.mark.long)])
 def test_a_broker_killed_at_every_call(zygote, memory_path, run, share):
     mode, is_compiled = RUNS[run]

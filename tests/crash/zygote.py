@@ -92,6 +92,10 @@ def transact(root: str, fields: dict[str, Any]) -> None:
     importlib.import_module("crash.transacting").transact(root, fields, tell)  # ZYGOTE_IMPORTS has imported it
 
 
+def produce(root: str, fields: dict[str, Any]) -> None:
+    importlib.import_module("crash.producing").produce(fields["name_server"], fields["name"], tell)
+
+
 def tell_of_points() -> None:
     text = ctypes.create_string_buffer(10_000)
     ctypes.CDLL(None).points_met(text, len(text))
@@ -107,6 +111,7 @@ JOBS: dict[str, Callable[[str, dict[str, Any]], None]] = {
     "clean": clean,
     "archive": archive,
     "transact": transact,
+    "produce": produce,
 }
 
 
