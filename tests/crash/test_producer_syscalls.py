@@ -13,7 +13,7 @@ from crash.tracing import Zygote, every
 import rocketc
 from rocketc.client import TransactionProducer
 
-pytestmark = pytest.mark.promise(1)
+pytestmark = pytest.mark.promise(1, 11)
 
 # Not recvfrom: a job begins with one, which would leave its message to the process that forks.
 CALLS = "?socket,?connect,?sendto,?sendmsg,?read,?write,?shutdown,?close,?epoll_wait,?epoll_pwait"

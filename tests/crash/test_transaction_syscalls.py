@@ -13,7 +13,7 @@ from crash.transacting import FIRST, LAST, LATER, assert_survives
 
 import rocketc
 
-pytestmark = pytest.mark.promise(1)
+pytestmark = pytest.mark.promise(1, 11)
 
 # The event loop's wait: a kill there is between two steps of the broker. There are many: fewer of them are enough.
 TURNS = ("epoll_wait", "epoll_pwait")
