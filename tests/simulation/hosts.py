@@ -88,13 +88,17 @@ class BrokerHost:
         self._promised: dict[Any, list[int]] | None = None  # offsets that the next life must have, by key
         root.mkdir(parents=True)
 
+    def clock(self) -> int:
+        """The wall clock of the machine, in ms."""
+        return wall_clock()
+
     async def start(self) -> None:
         self.life += 1
         self.starts = self._network.now()
         if self._recorder is not None:
             self._recorder.watch(self._root)
         self.store = rocketc.open(
-            self._root, background=False, clock=wall_clock, store_host=self.address, **{**SMALL, **self._fields}
+            self._root, background=False, clock=self.clock, store_host=self.address, **{**SMALL, **self._fields}
         )
         config = BrokerConfig(
             broker_name=self.name, broker_ip1=self.address[0], listen_port=self.address[1], **self.settings
@@ -104,7 +108,7 @@ class BrokerHost:
             config,
             self.address,
             name_servers=["%s:%d" % NAME_SERVER],
-            clock=wall_clock,
+            clock=self.clock,
             chance=random.Random(self._network.chance.random()),
             connector=self._network.connector(self.name),
         )
