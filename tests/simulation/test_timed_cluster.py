@@ -18,7 +18,7 @@ from simulation.timed_mutants import MUTANTS
 from support import preload
 from support.promise_counts import count
 
-SEEDS = [int(os.environ["ROCKETC_SEED"])] if "ROCKETC_SEED" in os.environ else [1, 2, 3]
+SEEDS = [int(os.environ["ROCKETC_SEED"])] if "ROCKETC_SEED" in os.environ else [4, 8, 13, 23]
 LONG_SEEDS = 200
 SEEDS_FOR_A_MUTANT = 50
 

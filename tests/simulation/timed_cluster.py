@@ -30,7 +30,7 @@ from rocketc.broker import controller
 
 CHAOS_SECONDS = 40.0
 LOOK_SECONDS = 0.25
-SETTLE_SECONDS = 6.0  # after a change of the clock, or a start: what is due is delivered
+SETTLE_SECONDS = 6.0  # after a change of the clock, or a start: the broker has delivered by then
 DAY = 24 * HOUR
 FORWARD = 2 * SECOND, 20 * SECOND, 5 * MINUTE, HOUR
 BACK = SECOND, 3 * SECOND, 20 * SECOND, 5 * MINUTE
@@ -46,7 +46,7 @@ class TimedCluster:
         self.history = History(slack=4 * delay + 0.5)
         self.names = NameServerHost(self.network)
         flush = chance.choice(["sync", "async"])
-        may_lose_power = recorder is not None and flush == "sync" and chance.random() < 0.5
+        may_lose_power = chance.random() < 0.2 and flush == "sync" and recorder is not None
         most = chance.choice([3 * DAY, 3 * DAY, 30 * DAY])
         settings = {
             "recall_message_enable": True,
