@@ -22,7 +22,7 @@ SEEDS = [int(os.environ["ROCKETC_SEED"])] if "ROCKETC_SEED" in os.environ else [
 LONG_SEEDS = 200
 SEEDS_FOR_A_MUTANT = 50
 
-pytestmark = pytest.mark.promise(1)
+pytestmark = pytest.mark.promise(1, 12)
 
 
 def run(seeds: list[int], *options: str) -> list[dict[str, Any]]:
