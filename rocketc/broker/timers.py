@@ -41,6 +41,7 @@ ERROR_SECONDS = 10.0  # after an error
 IDLE_SECONDS = 11.0  # between two looks without messages
 MOST_SECONDS = 1.0  # the wall clock may be set forward
 COUNTS_MS = 10_000  # between two writes of timermetrics
+BEHIND_MS = 1500  # deliveries that are later by this much take in what was stored meanwhile first
 CLEAN_MS = 60_000  # between two checks for files of the timer log to delete
 SLICES = 8  # deliveries between two reads of pages on a thread
 
@@ -80,6 +81,7 @@ class TimerService:
         self._is_refused = False
         self._counts_at = self._clean_at = clock()
         self._must_persist = False
+        self._is_first = True  # the next step is the first one
         if any(os.path.lexists(os.path.join(self._folder, name)) for name in ("timerwheel", "timerlog")):
             self._open()
 
@@ -266,6 +268,9 @@ class TimerService:
             self._must_persist = True
         if self._must_persist:  # before a message comes into a slot that counted as delivered
             await self._in_thread(self.persist)
+        if self._is_first or (now - timers.read_time > BEHIND_MS and timers.read_time <= timers.last_due):
+            if not await self._catch_up(timers):
+                return AGAIN_SECONDS
         if not await self._deliver_due(timers):
             return AGAIN_SECONDS
         if (seconds := await self._take_in(timers)) is not None:
@@ -290,7 +295,19 @@ class TimerService:
                 return done.status is PutStatus.PUT_OK
             await asyncio.sleep(0)
 
-    async def _take_in(self, timers: Timers) -> float | None:
+    async def _catch_up(self, timers: Timers) -> bool:
+        """Put all that was stored while nothing was delivered into the wheel. So a recall deletes its message, although
+        both are due by now: after a kill, or when the clock was set forward. Return False if it is not dispatched yet.
+        """
+        end = self._store.max_offset(names.TIMER_TOPIC, 0, committed=False)
+        while timers.queue_offset < end:
+            seconds = await self._take_in(timers, is_behind=True)
+            if seconds != 0:
+                return seconds is not None  # the wheel takes no more before some are delivered, or the store refuses
+        self._is_first = False
+        return True
+
+    async def _take_in(self, timers: Timers, is_behind: bool = False) -> float | None:
         """Put new messages of the timer topic into the wheel; return the seconds to wait; None: until the next slot."""
         try:
             found = await self._read(timers.queue_offset)
@@ -306,7 +323,7 @@ class TimerService:
                 return None
             row = 0
             while row < len(found):
-                done = timers.enqueue(found, row, self._clock())
+                done = timers.enqueue(found, row, self._clock(), is_behind)
                 row = done.row
                 self._note(timers, done.status)
                 if done.waits or done.status is not PutStatus.PUT_OK:

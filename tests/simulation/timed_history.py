@@ -19,7 +19,6 @@ RECALL_MS = PRECISION + 500  # a recall that was answered longer before the time
 LATE_MS = PRECISION + 2000
 QUIET_SECONDS = 5.0  # a broker that just started, or whose clock just changed, may be late
 FLUSH_SECONDS = 1.0 + 1.0  # timerFlushIntervalMs, and some more
-INTAKE_SECONDS = 2.0  # from a recall until it is durable in the wheel
 
 
 @dataclass
@@ -160,16 +159,14 @@ class TimedHistory:
     def _may_miss(self, one: Timed) -> bool:
         """Whether a recall in time may come into the wheel after the time of its message.
 
-        The broker did not run, or the clock was set forward. It was just after the recall, or one of both rolls then.
+        The broker did not run, or the clock was set forward, while one of both waited for another round.
         """
         passed = [*self.ends, *(at for at, ms in self._jumps if ms > 0)]
-        rolls = self._rolls(one) or any(one.most - clock >= self._roll_ms for _, clock in one.recalls)
-        return (rolls and any(at >= one.began for at in passed)) or any(
-            -0.5 <= at - recall <= INTAKE_SECONDS for at in passed for recall, _ in one.recalls
-        )
+        rolls = self._rolls(one) or any(one.most - clock >= self._roll_ms - PRECISION for _, clock in one.recalls)
+        return rolls and any(at >= one.began for at in passed)
 
     def _rolls(self, one: Timed) -> bool:
-        return one.most - one.clock >= self._roll_ms
+        return one.most - one.clock >= self._roll_ms - PRECISION  # the broker takes the step before its clock
 
     def _may_roll_twice(self, one: Timed) -> bool:
         """Whether a message may have been put into the timer topic twice: a kill or a lost time came after that."""

@@ -62,9 +62,9 @@ def messages_that_are_rolled_are_forgotten() -> None:
             self.lost += self.rolled - rolled
             return done
 
-        def enqueue(self, found: Any, row: int, now: int) -> Any:
+        def enqueue(self, found: Any, row: int, now: int, is_behind: bool = False) -> Any:
             if not self.lost:
-                return super().enqueue(found, row, now)
+                return super().enqueue(found, row, now, is_behind)
             self.lost -= 1
             self.queue_offset += 1
             return Enqueued(row + 1, PutStatus.PUT_OK, False)

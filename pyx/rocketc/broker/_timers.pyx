@@ -120,21 +120,24 @@ cdef class Timers:
 
     # into the wheel
 
-    def enqueue(self, RawGetResult found not None, int row, int64_t now):
+    def enqueue(self, RawGetResult found not None, int row, int64_t now, bint is_behind=False):
         """Put messages of a read into the wheel, from a row on; return Enqueued. `queue_offset` follows.
 
         found  of the timer topic; the messages of one file are read
         now    ms
+        is_behind  put messages that are due since `read_time` into the wheel, too: what deletes one may follow
         Messages whose time is over are delivered with one append. Those without a time or a topic are skipped and
         counted. Raises StoreIOError, StoreFullError, the errors of MessageStore.put(), and ClosedError after a release;
         what was done before is done.
         """
         cdef FileState* f
         cdef Record r
-        cdef int64_t out, write = max(now - now % self.step, self.read_time)
+        cdef int64_t out, write = self.read_time
         cdef int first, n = 0, rc, at = 0, start = row, done
         cdef int rows[RECORDS_MAX]
         cdef bint waits = False
+        if not is_behind or self._slot >= 0:
+            write = max(now - now % self.step, write)
         if not 0 <= row < found.raw.count:
             return Enqueued(row, PutStatus.PUT_OK, False)
         if found.raw.file_count == 0:
