@@ -268,9 +268,9 @@ class TimerService:
             self._must_persist = True
         if self._must_persist:  # before a message comes into a slot that counted as delivered
             await self._in_thread(self.persist)
-        if self._is_first or (now - timers.read_time > BEHIND_MS and timers.read_time <= timers.last_due):
-            if not await self._catch_up(timers):
-                return AGAIN_SECONDS
+        is_behind = now - timers.read_time > BEHIND_MS and timers.read_time <= timers.last_due
+        if (self._is_first or is_behind) and not await self._catch_up(timers):
+            return AGAIN_SECONDS
         if not await self._deliver_due(timers):
             return AGAIN_SECONDS
         if (seconds := await self._take_in(timers)) is not None:
@@ -296,14 +296,14 @@ class TimerService:
             await asyncio.sleep(0)
 
     async def _catch_up(self, timers: Timers) -> bool:
-        """Put all that was stored while nothing was delivered into the wheel. So a recall deletes its message, although
+        """Put the messages that came while nothing was delivered into the wheel. So a recall deletes its message, although
         both are due by now: after a kill, or when the clock was set forward. Return False if it is not dispatched yet.
         """
         end = self._store.max_offset(names.TIMER_TOPIC, 0, committed=False)
         while timers.queue_offset < end:
             seconds = await self._take_in(timers, is_behind=True)
             if seconds != 0:
-                return seconds is not None  # the wheel takes no more before some are delivered, or the store refuses
+                return seconds is not None  # some must be delivered before the wheel can have more, or the store refuses
         self._is_first = False
         return True
 
