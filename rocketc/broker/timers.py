@@ -296,14 +296,16 @@ class TimerService:
             await asyncio.sleep(0)
 
     async def _catch_up(self, timers: Timers) -> bool:
-        """Put the messages that came while nothing was delivered into the wheel. So a recall deletes its message, although
-        both are due by now: after a kill, or when the clock was set forward. Return False if it is not dispatched yet.
+        """Put the messages that came while nothing was delivered into the wheel. So a recall deletes its message,
+        although both are due by now: after a kill, or when the clock was set forward.
+
+        Return False if the store has not dispatched them yet.
         """
         end = self._store.max_offset(names.TIMER_TOPIC, 0, committed=False)
         while timers.queue_offset < end:
             seconds = await self._take_in(timers, is_behind=True)
             if seconds != 0:
-                return seconds is not None  # some must be delivered before the wheel can have more, or the store refuses
+                return seconds is not None  # the wheel is full before some are delivered, or the store refuses
         self._is_first = False
         return True
 
