@@ -37,7 +37,7 @@ def test_help_names_the_commands_with_two_examples_each(run):
     assert (code, err) == (0, "")
     assert re.findall(r"^  (\S+)  .*\S$", out[out.index("Commands:") : out.index("Examples:")], re.M) == list(COMMANDS)
     assert run() == (0, out, "")  # without arguments it prints the help
-    counts = {**dict.fromkeys(("top", "cat", "stats", "get", "put", "broker"), 3), "export": 4}
+    counts = {**dict.fromkeys(("top", "cat", "stats", "get", "put", "broker", "consume"), 3), "export": 4}
     for command in COMMANDS:
         code, out, err = run(command, "--help")
         assert (code, err) == (0, "")
