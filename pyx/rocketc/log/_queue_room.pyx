@@ -47,7 +47,7 @@ cdef int room_take(QueueRoom* room) noexcept nogil:
 
 
 cdef bint room_is_free(QueueRoom* room) noexcept nogil:
-    """Whether the file system has room for one more queue: dispatching can continue after it failed for lack of space."""
+    """Whether there is room for one more queue, so that dispatching can continue after it failed for lack of space."""
     cdef statvfs_result found
     return room.folder != NULL and statvfs_of(room.folder, &found) == 0 and fit(room, &found, 1)
 
