@@ -88,7 +88,7 @@ def refusal(status: PutStatus) -> tuple[int, str | None]:
     """
     code = _CODES.get(status, Code.SYSTEM_ERROR)
     if status is PutStatus.CREATE_MAPPED_FILE_FAILED:
-        return code, "the next file of the log can't be created: the disk may be full; the broker's log has the reason"
+        return code, "the next file of the log can't be created: the disk may be full"
     return code, _REMARKS.get(code, status.name)
 
 

@@ -1,7 +1,7 @@
 """Power cuts under the timed messages of a broker: `python -m crash.power_timers FOLDER SEED`.
 
-A timed message that was durable is delivered when it is due, and never earlier, whatever is left of the timer wheel,
-the timer log, timercheck and timermetrics. It may come a second time.
+A timed message that was durable is delivered when it is due, not earlier, and may come a second time. The power cut may
+leave any part of the timer wheel, the timer log, timercheck and timermetrics.
 """
 
 from __future__ import annotations

@@ -354,6 +354,10 @@ def test_each_status_has_its_code(status):
     assert code == expected.get(status, 1) and remark
 
 
+def test_a_log_file_that_can_not_be_created_has_a_remark():
+    assert "disk may be full" in refusal(PutStatus.CREATE_MAPPED_FILE_FAILED)[1]
+
+
 def test_a_full_disk_is_an_answer(play):
     async def main(stage, client):
         stage.store._set_full(True)

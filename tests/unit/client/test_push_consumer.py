@@ -134,7 +134,7 @@ def test_a_function_that_returns_a_coroutine(broker, producer):
         await asyncio.sleep(0)
         found.put(message.body)
         if message.reconsume_times == 0:
-            raise ValueError("once more")
+            raise ValueError("again")
 
     for is_orderly in (False, True):
         topic = f"lambda-{is_orderly}"
