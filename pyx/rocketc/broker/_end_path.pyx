@@ -27,7 +27,7 @@ from rocketc.files._append_file cimport FileState
 from rocketc.format._queue_units cimport Unit
 from rocketc.format._record cimport has_property_crc, may_have_property_crc, store_host_len
 from rocketc.log._prepared_record cimport PreparedRecord, prepared_init
-from rocketc.remoting._headers cimport number_of
+from rocketc.remoting._headers cimport number_of, place_of
 from rocketc.store._raw_records cimport raw_free, raw_init
 
 from rocketc.errors import RocketcError
@@ -57,15 +57,6 @@ cdef enum:
     REAL_TOPIC = 4
     REAL_QUEUE = 5
     PRODUCER_GROUP = 6
-
-
-cdef inline int place_of(const Text* name) noexcept nogil:
-    """Return the place of a field by its name, or -1."""
-    cdef int i
-    for i in range(END_FIELDS):
-        if name.size == SIZES[i] and memcmp(name.at, NAMES[i], name.size) == 0:
-            return i
-    return -1
 
 
 cdef int64_t queue_of(const uint8_t* p, const uint8_t* end) noexcept nogil:
@@ -134,7 +125,7 @@ cdef class EndPath(FastPath):
         for i in range(h.field_count):
             if h.fields[i].value.is_escaped or h.fields[i].name.is_escaped:
                 return False
-            place = place_of(&h.fields[i].name)
+            place = place_of(&h.fields[i].name, NAMES, SIZES, END_FIELDS)
             if place >= 0:
                 of[place] = &h.fields[i].value
         for place in range(END_FIELDS):

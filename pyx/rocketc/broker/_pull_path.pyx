@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from rocketc.broker._delivered cimport Delivered
 from rocketc.broker._appending cimport bytes_at
@@ -22,7 +22,7 @@ from rocketc.c.status cimport RC_OK
 from rocketc.files._append_file cimport FileState
 from rocketc.remoting._connection cimport ConnectionCore
 from rocketc.remoting._frames cimport FRAME_MAX, Frame
-from rocketc.remoting._headers cimport Header, Text, number_of, parse_header
+from rocketc.remoting._headers cimport Header, Text, number_of, parse_header, place_of
 from rocketc.store._gets cimport Getting
 from rocketc.store._queue_reader cimport GetRequest, request_init
 from rocketc.store._raw_records cimport (
@@ -76,15 +76,6 @@ cdef enum:
     COMMIT = 10
     SUSPEND = 11
     SUB_VERSION = 12
-
-
-cdef inline int place_of(const Text* name) noexcept nogil:
-    """Return the place of a field by its name, or -1."""
-    cdef int i
-    for i in range(FIELDS):
-        if name.size == SIZES[i] and memcmp(name.at, NAMES[i], name.size) == 0:
-            return i
-    return -1
 
 
 cdef inline bint is_optional(int place) noexcept nogil:
@@ -275,7 +266,7 @@ cdef class PullPath(FastPath):
         for i in range(h.field_count):
             if h.fields[i].value.is_escaped:
                 return False
-            place = place_of(&h.fields[i].name)
+            place = place_of(&h.fields[i].name, NAMES, SIZES, FIELDS)
             if place >= 0:
                 of[place] = &h.fields[i].value
         for place in range(FIELDS):

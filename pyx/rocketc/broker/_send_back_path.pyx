@@ -31,7 +31,7 @@ from rocketc.c.utf8 cimport rc_utf8_valid
 from rocketc.files._append_file cimport FileState
 from rocketc.format._record cimport born_host_len, has_property_crc, may_have_property_crc, store_host_len
 from rocketc.log._prepared_record cimport PreparedRecord, prepared_init
-from rocketc.remoting._headers cimport number_of
+from rocketc.remoting._headers cimport number_of, place_of
 from rocketc.store._raw_records cimport raw_free, raw_init
 
 from rocketc.errors import RocketcError
@@ -72,15 +72,6 @@ cdef enum:
     REAL_QUEUE = 8
     END_CHANGED = 9
     NEEDS_PROCESSOR = 9
-
-
-cdef inline int place_of(const Text* name) noexcept nogil:
-    """Return the place of a field by its name, or -1."""
-    cdef int i
-    for i in range(BACK_FIELDS):
-        if name.size == SIZES[i] and memcmp(name.at, NAMES[i], name.size) == 0:
-            return i
-    return -1
 
 
 cdef inline uint8_t* put_bytes(uint8_t* dst, const uint8_t* src, size_t n) noexcept nogil:
@@ -168,7 +159,7 @@ cdef class SendBackPath(FastPath):
         for i in range(h.field_count):
             if h.fields[i].value.is_escaped or h.fields[i].name.is_escaped:
                 return False
-            place = place_of(&h.fields[i].name)
+            place = place_of(&h.fields[i].name, NAMES, SIZES, BACK_FIELDS)
             if place >= 0:
                 of[place] = &h.fields[i].value
         for place in range(OFFSET, BACK_FIELDS):

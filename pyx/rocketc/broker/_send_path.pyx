@@ -27,7 +27,7 @@ from rocketc.log._prepared_record cimport PreparedRecord
 from rocketc.log._put_result cimport put_status
 from rocketc.remoting._connection cimport ConnectionCore
 from rocketc.remoting._frames cimport Frame
-from rocketc.remoting._headers cimport Header, Text, number_of, parse_header, unescape
+from rocketc.remoting._headers cimport Header, Text, number_of, parse_header, place_of, unescape
 from rocketc.store._puts cimport Putting
 
 import asyncio
@@ -83,15 +83,9 @@ cdef enum:                      # the places of the fields in both lists
     PLACES = 13
 
 
-cdef inline int place_of(const Text* name, bint short_names) noexcept nogil:
-    """Return the place of a field by its name, or -1."""
-    cdef int i
-    if short_names:
-        return name.at[0] - c"a" if name.size == 1 and c"a" <= name.at[0] <= c"m" else -1
-    for i in range(PLACES):
-        if name.size == LONG_SIZES[i] and memcmp(name.at, LONG_NAMES[i], name.size) == 0:
-            return i
-    return -1
+cdef inline int short_place(const Text* name) noexcept nogil:
+    """Return the place of a field by its name of one letter, or -1."""
+    return name.at[0] - c"a" if name.size == 1 and c"a" <= name.at[0] <= c"m" else -1
 
 
 def peer_host(peer):
@@ -242,7 +236,10 @@ cdef class SendPath(Appending):
             of[i] = NULL
             numbers[i] = 0
         for i in range(h.field_count):
-            place = place_of(&h.fields[i].name, short_names)
+            if short_names:
+                place = short_place(&h.fields[i].name)
+            else:
+                place = place_of(&h.fields[i].name, LONG_NAMES, LONG_SIZES, PLACES)
             if place >= 0:
                 of[place] = &h.fields[i].value
         for place in range(PLACES):

@@ -1,5 +1,6 @@
 """Headers of remoting commands, decoded into slices of the frame."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp
 
 from rocketc.remoting._frames cimport Frame
 
@@ -28,6 +29,16 @@ ctypedef struct Header:
     Text language_name
     Text remark
     HeaderField fields[FIELDS_MAX]
+
+
+cdef inline int place_of(const Text* name, const char** names, const uint32_t* sizes, int count) noexcept nogil:
+    """Return the place of a name among some names and their sizes, or -1."""
+    cdef int i
+    for i in range(count):
+        if name.size == sizes[i] and memcmp(name.at, names[i], name.size) == 0:
+            return i
+    return -1
+
 
 cdef int parse_json(const uint8_t* src, size_t n, Header* h) noexcept nogil
 cdef int parse_rocketmq(const uint8_t* src, size_t n, Header* h) noexcept nogil
