@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
+from rocketc.client.cluster_url import SCHEME as URL_SCHEME
 from rocketc.config_fields import parse_size
 from rocketc.errors import RocketcError, SqlError
 from rocketc.files.remote import StorageOptions
@@ -265,6 +266,9 @@ def _paths(values: Mapping[str, str]) -> tuple[str, ...]:
         )
     if "" in paths:
         _refuse("path", "", "it must be a store, a commit log folder, a file or a glob")
+    for path in paths:
+        if path.startswith(URL_SCHEME):
+            _refuse("path", path, "a cluster is read with the options nameServer and subscribe, without a path")
     return tuple(paths)
 
 

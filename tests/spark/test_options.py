@@ -94,6 +94,8 @@ def test_paths() -> None:
     for empty in ({"path": ""}, {"paths": json.dumps(["a", ""])}):
         with pytest.raises(ValueError, match=r"^rocketmq: option path='': it must be a store"):
             parse_options(empty)
+    with pytest.raises(ValueError, match="with the options nameServer and subscribe, without a path"):
+        parse_options({"path": "rocketmq://127.0.0.1:9876/orders"})
 
 
 def test_columns() -> None:
