@@ -129,7 +129,12 @@ class NameServers:
 
     async def _register(self, address: str, body: bytes) -> Mapping[str, Any] | None:
         """Return the fields of the answer of a name server; None if it has not accepted the registration."""
-        values = {**self._identity, "compressed": False, "bodyCrc32": zlib.crc32(body) & 0x7FFFFFFF}  # as Java's int
+        values = {
+            **self._identity,
+            "enableActingMaster": False,  # a name server takes topics from a slave alone only if the field is there
+            "compressed": False,
+            "bodyCrc32": zlib.crc32(body) & 0x7FFFFFFF,  # as Java's int
+        }
         self._is_registered[address] = False
         told: Mapping[str, Any] = {}
         try:

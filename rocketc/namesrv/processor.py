@@ -138,7 +138,7 @@ class NamesrvProcessor:
             found.version,
             found.filter_servers,
             values.get("heartbeatTimeoutMillis"),
-            values.get("enableActingMaster", False),
+            values.get("enableActingMaster"),
         )
         is_new = self._routes.data_version(broker.cluster, broker.address) is None
         registered = self._routes.register(broker, call.connection, self._now())

@@ -44,7 +44,8 @@ class Registration:
     version                      of these topics; None: none was sent
     filter_servers               addresses, only passed on
     timeout                      ms of silence after which it is removed; None: SILENT_MS
-    acting_master                whether a slave of this broker may stand in for a lost master
+    acting_master                whether a slave of this broker may stand in for a lost master; None: the broker does
+                                 not say so, as those before 5.0
     """
 
     name: str
@@ -56,7 +57,7 @@ class Registration:
     version: DataVersion | None = None
     filter_servers: tuple[str, ...] = ()
     timeout: int | None = None
-    acting_master: bool = False
+    acting_master: bool | None = None
 
 
 class Registered(NamedTuple):
@@ -145,8 +146,9 @@ class RouteTable:
     def register(self, broker: Registration, connection: Hashable, now: int) -> Registered:
         """Note a broker and its topics.
 
-        Topics count only from a master, and from the slave with the lowest id in place of a lost master that allows it;
-        then without write permission. A topic that the broker has already changes only with another data version.
+        Topics count only from a master. While there is none, they count from the slave with the lowest id, if it says
+        whether it may stand in; if it may, without write permission (observed). A topic that the broker has already
+        changes only with another data version.
         An address that registers with a lower state version than the one that has its id is ignored: the answer is
         positive, and nothing changes. An id that is not known yet cannot begin with exactly one topic: RocketMQ takes
         such a request for one about a single topic (observed).
@@ -165,7 +167,7 @@ class RouteTable:
         is_changed = holder is None or before is None or before.version != version
         self._make_room(broker, before)
         data = self._brokers.setdefault(broker.name, _Broker(broker.cluster, False))
-        data.acting_master = broker.acting_master
+        data.acting_master = bool(broker.acting_master)
         member = _Member(
             broker.name, broker.cluster, broker.address, broker.id, broker.ha_address,
             SILENT_MS if broker.timeout is None else broker.timeout, version, broker.filter_servers, connection, now,
@@ -173,9 +175,9 @@ class RouteTable:
         data.members[broker.id] = self._members[broker.cluster, broker.address] = member
         self._registered.setdefault(connection, {})[member] = None
 
-        stands_in = self._lacks_master(data) and data.acting_master and broker.id == min(data.members)
-        if broker.id == MASTER or stands_in:
-            self._take_topics(broker, is_changed, stands_in)
+        is_first = self._lacks_master(data) and broker.id == min(data.members) and broker.acting_master is not None
+        if broker.id == MASTER or is_first:
+            self._take_topics(broker, is_changed, read_only=is_first and data.acting_master)
         master = data.members.get(MASTER)
         if broker.id == MASTER or master is None or master.cluster != broker.cluster:
             return Registered()

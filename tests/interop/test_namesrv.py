@@ -231,6 +231,28 @@ def play(address):
         each.close()
     gone("a:9", "a:1", "n:1", "n:2")
     yield from state()
+    for acting in (False, True, None):  # the master is down since before the name server began; 4.x sends no such field
+        field = {} if acting is None else {"enableActingMaster": acting}
+        first, second = Asking(address), Asking(address)
+        yield second.register("s", "s:2", 2, ("x", "y"), **field)
+        yield from state()
+        yield first.register("s", "s:1", 1, ("t", "v"), **field)
+        yield second.register("s", "s:2", 2, ("w1", "w2"), counter=2, **field)  # no longer the lowest id
+        yield from state()
+        yield first.register("s", "s:1", 1, ("t", "new"), counter=2, **field)  # "v" is gone
+        yield from state()
+        master = Asking(address)
+        yield master.register("s", "s:0", 0, ("x", "v"), counter=2, **field)
+        yield first.register("s", "s:1", 1, ("w1", "w2"), counter=3, **field)
+        yield from state()
+        master.close()
+        gone("s:0")
+        yield first.register("s", "s:1", 1, ("w1", "w2"), counter=3, **field)  # the same version
+        yield from state()
+        for each in (first, second):
+            each.close()
+        gone("s:1", "s:2")
+        yield from state()
     main.close()
 
 

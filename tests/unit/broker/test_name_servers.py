@@ -44,7 +44,7 @@ class Net:
         return self.servers[address].routes.route(topic)
 
 
-def play(tmp_path, main, addresses=("10.0.0.1:9876", "10.0.0.2:9876"), down=()):
+def play(tmp_path, main, addresses=("10.0.0.1:9876", "10.0.0.2:9876"), down=(), **config):
     import contextlib
 
     async def whole():
@@ -53,7 +53,7 @@ def play(tmp_path, main, addresses=("10.0.0.1:9876", "10.0.0.2:9876"), down=()):
             net.is_down |= set(down)
             await net.start(stack)
             stage = await stack.enter_async_context(
-                scene(tmp_path, name_servers=list(addresses), connector=net.connector)
+                scene(tmp_path, name_servers=list(addresses), connector=net.connector, **config)
             )
             await main(stage, net)
 
@@ -138,6 +138,17 @@ def test_a_broker_registers_again_after_a_cut(tmp_path):
         assert net.route(net.addresses[0], "TBW102")
 
     play(tmp_path, main)
+
+
+def test_a_slave_that_registers_alone(tmp_path):
+    """Consumers read from it, although the name servers were restarted while its master is down."""
+
+    async def main(stage, net):
+        for address in net.addresses:
+            route = net.route(address, "TBW102")
+            assert route is not None and list(route.brokers[0].addresses) == [1]
+
+    play(tmp_path, main, store={"broker_role": "SLAVE"}, broker_id=1)
 
 
 def test_the_end_of_a_broker_removes_its_routes(tmp_path):

@@ -333,6 +333,23 @@ def test_brokers_that_do_not_allow_it(table, config):
     assert addresses(table) == {"a": {1: "a:1"}} and perms(table) == {"a": 6}
 
 
+@pytest.mark.parametrize(("acting_master", "perm"), [(False, 6), (True, 4)])
+def test_a_slave_that_registers_alone(table, acting_master, perm):
+    """The name server was restarted while the master was down."""
+    register(table, address="a:2", id=2, acting_master=acting_master)
+    assert addresses(table) == {"a": {2: "a:2"}} and perms(table) == {"a": perm}
+    register(table, address="a:1", id=1, topics=("own", "orders"), acting_master=acting_master)
+    register(table, address="a:2", id=2, topics=("of-2", "more"), version=(0, 0, 2), acting_master=acting_master)
+    assert table.route("of-2") is None and perms(table, "own") == {"a": perm}
+    register(table, acting_master=acting_master)
+    assert addresses(table) == {"a": {0: "a:0", 1: "a:1", 2: "a:2"}} and perms(table) == {"a": 6}
+
+
+def test_a_slave_of_an_older_release_that_registers_alone(table):
+    register(table, address="a:1", id=1)
+    assert table.route("orders") is None and addresses(table) is None
+
+
 # ---------------------------------------------------------------- permissions and topics
 
 

@@ -57,7 +57,7 @@ class RouteMachine(RuleBasedStateMachine):
     @rule(
         name=NAMES, cluster=CLUSTERS, address=ADDRESSES, id=IDS, connection=CONNECTIONS, version=VERSIONS,
         topics=st.dictionaries(st.sampled_from(TOPICS), QUEUES), timeout=st.sampled_from([None, 10]),
-        acting=st.booleans(),
+        acting=st.sampled_from([None, False, True]),
     )  # fmt: skip
     def register(self, name, cluster, address, id, connection, version, topics, timeout, acting):
         got = self.table.register(
@@ -83,15 +83,15 @@ class RouteMachine(RuleBasedStateMachine):
             {"name": name, "cluster": cluster, "address": address, "id": id, "connection": connection,
              "version": version, "timeout": timeout or 120_000, "last": self.now}
         )  # fmt: skip
-        self.acting[name] = acting
+        self.acting[name] = bool(acting)
         ids = {member["id"] for member in self.of(name)}
-        stands_in = acting and 0 not in ids and id == min(ids)
-        if id == 0 or stands_in:
+        is_first_slave = acting is not None and 0 not in ids and id == min(ids)
+        if id == 0 or is_first_slave:
             if self.config.delete_topic_with_broker_registration:
                 self.queues = {k: q for k, q in self.queues.items() if k[1] != name or k[0] in topics}
             for topic, queue in topics.items():
                 if is_new or (topic, name) not in self.queues:
-                    perm = queue.perm & ~2 if stands_in else queue.perm
+                    perm = queue.perm & ~2 if is_first_slave and acting else queue.perm
                     self.queues[topic, name] = queue._replace(broker_name=name, perm=perm)
         master = next((m for m in self.of(name) if m["id"] == 0 and m["cluster"] == cluster), None)
         expected = (master["address"], f"ha{master['address']}") if id and master else (None, None)
