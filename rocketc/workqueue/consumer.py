@@ -161,7 +161,10 @@ class Consumer:
         items: list[Item] = []
         with self._lock:
             try:
-                return self._take_many(items, max_count, until)
+                items = self._take_many(items, max_count, until)
+                if len(items) > 1:
+                    self._in_flight.forget_last()  # task_done() cannot know which of them is meant
+                return items
             except BaseException:  # the caller does not get the items: deliver them again
                 for item in items:
                     offset = self._in_flight.offset_of(self, item)
@@ -216,9 +219,12 @@ class Consumer:
                     self._return(offset, attempts, now, delay)
 
     def task_done(self) -> None:
-        """Ack the oldest message that this thread took and has not acked. For programs written for queue.Queue.
+        """Ack the message that this thread took last. For programs written for queue.Queue.
 
-        Raises ValueError if there is no such message.
+        Coroutines of one thread count as threads of their own here. Call ack() where a thread holds several messages,
+        and where another thread or asyncio.to_thread() takes them.
+        Raises ValueError if the last message is not taken any more, or if the thread took it with others in one
+        get_many(). Then nothing is acked.
 
         >>> import rocketc, tempfile
         >>> with rocketc.Queue(tempfile.mkdtemp()) as queue:
@@ -228,11 +234,12 @@ class Consumer:
         ...     queue.join()
         """
         self._check_open()
-        thread = threading.get_ident()
         with self._lock:
-            offset = self._in_flight.oldest_of(thread)
+            offset = self._in_flight.last_taken()
             if offset is None:
-                raise ValueError("task_done() without a message that this thread took and did not ack")
+                raise ValueError(
+                    "task_done() without a message that this thread took last and did not ack: call ack(item) instead"
+                )
             self._finish(offset)
 
     def join(self) -> None:

@@ -4,7 +4,6 @@ from libc.stdint cimport int64_t
 # The state of one message between base and next.
 ctypedef struct InFlightSlot:
     double until            # seconds of the monotonic clock; a taken message must be acked by then
-    unsigned long thread    # the thread that took it
     int attempts            # number of times it was taken
     int state               # READY, TAKEN, RETURNED or DONE
 
@@ -14,6 +13,7 @@ cdef class InFlight:
         int64_t room        # number of slots, a power of 2
         list ready          # messages that were read; those from `at` on are not taken yet
         Py_ssize_t at
+        object last         # ContextVar: (offset, attempts, life) of what each context took last; None: forgotten
         readonly int64_t base
         readonly int64_t next
         readonly int64_t taken

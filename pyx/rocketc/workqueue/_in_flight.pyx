@@ -3,14 +3,13 @@
 
 InFlight keeps the state of each message from the first one that is not acked to the last one that was read.
 """
+from cpython.contextvars cimport PyContextVar_New, PyContextVar_Set, get_value
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
 from rocketc.read._message cimport Message, queue_offset_of
-
-from threading import get_ident
 
 cdef enum:
     READY = 0           # read from the store, not taken yet
@@ -19,8 +18,6 @@ cdef enum:
     DONE = 3
     FIRST_ROOM = 64
     SHOWN_BYTES = 1024  # repr() does not print longer bodies
-
-cdef object thread_id = get_ident
 
 
 class Item(bytes):
@@ -63,6 +60,8 @@ cdef class InFlight:
         self.base = self.next = base
         self.next_check = INFINITY
         self.ready = []
+        # A context belongs to one thread, coroutine or call of asyncio.to_thread(); a thread's id is used again.
+        self.last = PyContextVar_New("rocketc.Queue.last", NULL)
 
     def __dealloc__(self):
         free(self.slots)
@@ -154,13 +153,14 @@ cdef class InFlight:
 
     cpdef hand_out(self, object owner, object message, double now, double seconds):
         """Mark a message of this queue as taken and return its Item."""
-        cdef InFlightSlot* slot = self._slot(queue_offset_of(<Message?>message))
+        cdef int64_t offset = queue_offset_of(<Message?>message)
+        cdef InFlightSlot* slot = self._slot(offset)
         item = Item((<Message>message).body)
         item._taken = (owner, message, slot.attempts + 1, self.life)
+        PyContextVar_Set(self.last, (offset, slot.attempts + 1, self.life))
         slot.attempts += 1              # after the allocations above, which may fail
         slot.state = TAKEN
         slot.until = now + seconds
-        slot.thread = thread_id()
         if slot.until < self.next_check:
             self.next_check = slot.until
         self.taken += 1
@@ -219,16 +219,20 @@ cdef class InFlight:
         self.next_check = max(first, now + 0.01)
         return found
 
-    def oldest_of(self, thread):
-        """Return the first offset that a thread has taken and not acked, or None."""
+    def last_taken(self):
+        """Return the offset that the caller's context took last; None if it is not taken any more, or never was."""
         cdef InFlightSlot* slot
-        cdef int64_t offset
-        cdef unsigned long mine = thread
-        for offset in range(self.base, self.next):
-            slot = self._slot(offset)
-            if slot.state == TAKEN and slot.thread == mine:
-                return offset
-        return None
+        last = get_value(self.last)
+        if last is None:
+            return None
+        offset, attempts, life = last
+        slot = self._slot(offset)
+        is_taken = life == self.life and slot != NULL and slot.state == TAKEN and slot.attempts == attempts
+        return offset if is_taken else None
+
+    def forget_last(self):
+        """Make last_taken() return None in the caller's context, until it takes a message again."""
+        PyContextVar_Set(self.last, None)
 
     cpdef int64_t offset_of(self, object owner, object item) except? -1:
         """Return the queue offset of an Item; -1 if its queue was deleted after it was taken.

@@ -155,17 +155,24 @@ def test_starting_over():
     assert numbers(ledger) == (1, 1, 0, 0)
 
 
-def test_the_oldest_message_of_a_thread():
-    ledger = ledger_of([0, 1, 2])
+def test_the_last_message_of_a_thread():
+    ledger = ledger_of([0, 1, 2, 3])
+    assert ledger.last_taken() is None
+    items = ledger.take_many(owner, 0.0, SECONDS, 2)
     other = threading.Thread(target=ledger.take, args=(owner, 0.0, SECONDS))
     other.start()
     other.join()
-    mine = threading.get_ident()
-    assert ledger.oldest_of(mine) is None
-    ledger.take_many(owner, 0.0, SECONDS, 2)
-    assert ledger.oldest_of(mine) == 1
+    assert ledger.last_taken() == 1
+    ledger.give_back(1)
+    assert ledger.last_taken() is None
+    ledger.hand_out(owner, items[1].message, 0.0, SECONDS)
+    assert ledger.last_taken() == 1
     ledger.finish(1)
-    assert ledger.oldest_of(mine) == 2
+    assert ledger.last_taken() is None
+    ledger.take(owner, 0.0, SECONDS)
+    assert ledger.last_taken() == 3
+    ledger.forget_last()
+    assert ledger.last_taken() is None
 
 
 @pytest.mark.parametrize("wrong", [b"0", None, "0", Item(b"0")])

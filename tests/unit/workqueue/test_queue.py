@@ -7,6 +7,7 @@ import queue as python_queue
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.queue_checks import positions, take_all
@@ -194,20 +195,111 @@ def test_task_done_and_join(open_queue):
         queue.task_done()
 
 
-def test_task_done_acks_the_oldest_of_this_thread(open_queue):
+def in_thread(call):
+    with ThreadPoolExecutor(1) as one:
+        return one.submit(call).result()
+
+
+def refuse_task_done(queue):
+    with pytest.raises(ValueError, match="took last"):
+        queue.task_done()
+
+
+def test_task_done_acks_what_this_thread_took_last(open_queue):
+    """The message that failed, whose task_done() was skipped, is not acked in the place of a later one."""
+    queue = open_queue()
+    queue.put_many([b"failed", b"other", b"done"])
+    failed = queue.get()
+    other = in_thread(queue.get)
+    queue.get()
+    queue.task_done()
+    assert queue.position == 0, "the message that failed is not acked"
+    refuse_task_done(queue)
+    queue.ack(failed, other)
+    assert queue.position == 3
+
+
+def test_task_done_of_a_thread_that_has_the_id_of_a_dead_one(open_queue):
+    queue = open_queue()
+    queue.put_many([b"%d" % n for n in range(40)])
+
+    def take(is_done):
+        queue.get()
+        if is_done:
+            queue.task_done()
+        return threading.get_ident()
+
+    ids = [in_thread(lambda: take(True))]
+    ids += [in_thread(lambda: take(False))]  # dies with its message
+    ids += [in_thread(lambda: take(True)) for _ in range(38)]
+    assert queue.position == 1, "the message of the dead thread is not acked"
+    assert len(set(ids)) < len(ids), "no thread had the id of an earlier one"
+    in_thread(lambda: refuse_task_done(queue))
+
+
+def test_task_done_of_coroutines(open_queue):
+    """Each coroutine acks its own message; each call of asyncio.to_thread() forgets its own."""
     queue = open_queue()
     queue.put_many([b"0", b"1", b"2"])
+
+    async def work(fails, others):
+        queue.get_nowait()
+        await others.wait()
+        if not fails:
+            queue.task_done()
+
+    async def run():
+        others = asyncio.Event()
+        works = [asyncio.ensure_future(work(fails, others)) for fails in (True, False)]
+        await asyncio.sleep(0)
+        others.set()
+        await asyncio.gather(*works)
+        assert queue.position == 0, "the message of the coroutine that failed is not acked"
+        item = await asyncio.to_thread(queue.get)
+        await asyncio.to_thread(refuse_task_done, queue)
+        queue.ack(item)
+
+    asyncio.run(run())
+    assert queue.position == 0
+
+
+def test_task_done_of_a_message_that_was_given_up(open_queue):
+    """Returned, overdue, deleted: task_done() acks neither it nor the one before it."""
+    queue = open_queue(visibility_timeout=900.0)
+    queue.put_many([b"0", b"1"])
     queue.get()
-    other = threading.Thread(target=queue.get)
-    other.start()
-    other.join()
+    item = queue.get()
+    queue.nack(item)
+    refuse_task_done(queue)
+    assert in_thread(queue.get) == b"1"  # another thread has it now
+    refuse_task_done(queue)
+    queue.store.delete_topics(queue.topic)
+    queue.put(b"new")
+    in_thread(queue.get)
+    refuse_task_done(queue)
+    assert queue.position == 0
+
+
+def test_task_done_after_get_many(open_queue):
+    queue = open_queue()
+    queue.put_many([b"0", b"1", b"2"])
+    queue.ack(*queue.get_many(2))
+    refuse_task_done(queue)
+    queue.get_many(1)
+    queue.task_done()
+    assert queue.position == 3
+
+
+def test_task_done_of_two_queues(open_queue):
+    queue = open_queue()
+    audit = queue.consumer("audit")
+    queue.put(b"0")
     queue.get()
+    audit.get()
     queue.task_done()
-    assert queue.position == 1
-    queue.task_done()
-    assert queue.position == 1, "the message of the other thread is unacked"
-    with pytest.raises(ValueError, match="without a message"):
-        queue.task_done()
+    assert (queue.position, audit.position) == (1, 0)
+    audit.task_done()
+    assert audit.position == 1
 
 
 # ---------------------------------------------------------------- the end
