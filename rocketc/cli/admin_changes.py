@@ -165,7 +165,7 @@ def delete_topic(asks: Asks, topic: str, yes: bool, as_json: bool) -> int:
         if not yes:
             state = asks(lambda admin: admin.topic_state(topic))
             messages = sum(queue.max_offset - queue.min_offset for queue in state.values())
-            names = ", ".join(sorted({queue.broker_name for queue in state}))
+            names = ", ".join(sorted({queue.broker_name for queue in state})) or "no broker"
             if not confirm(f"delete {topic}, {messages:,} messages on {names}?"):
                 return NOT_FOUND
         outcome = outcome_of(asks, lambda admin: _delete(admin, topic))

@@ -93,7 +93,7 @@ def topics(asks: Asks, topic: tuple[str, ...], every: bool, as_json: bool) -> in
     The exit code is 1 if there is no topic TOPIC.
     """
     found: dict[str, _Topic] = asks(lambda admin: _topics(admin, topic, every))
-    present = {name: one for name, one in found.items() if one is not None}
+    present = {name: one for name, one in found.items() if not isinstance(one, str)}
     names = (
         ("~topic", "~broker", ">queue", ">min offset", ">max offset", "last message")
         if topic
@@ -104,14 +104,15 @@ def topics(asks: Asks, topic: tuple[str, ...], every: bool, as_json: bool) -> in
         lambda: {"queues": _queues_json(present)} if topic else {"topics": _topics_json(present)},
         Table(names, _queue_rows(present) if topic else _topic_rows(present)),
     )
-    for name in found.keys() - present.keys():
-        note(f"there is no topic {name!r}")
+    for why in found.values():
+        if isinstance(why, str):
+            note(why)
     if not found and not as_json:
         note("there are no topics; --all shows those of the system")
-    return DONE if len(present) == len(found) else NOT_FOUND
+    return NOT_FOUND if topic and len(present) < len(found) else DONE
 
 
-_Topic = tuple[TopicRoute, dict[MessageQueue, QueueState]] | None
+_Topic = tuple[TopicRoute, dict[MessageQueue, QueueState]] | str  # why it cannot be shown
 
 
 async def _topics(admin: Admin, names: Sequence[str], every: bool) -> dict[str, _Topic]:
@@ -123,11 +124,15 @@ async def _topics(admin: Admin, names: Sequence[str], every: bool) -> dict[str, 
 
 async def _topic(admin: Admin, name: str) -> _Topic:
     try:
-        return await admin.route(name), await admin.topic_state(name)
+        route, state = await admin.route(name), await admin.topic_state(name)
     except AnswerError as error:
         if error.code == Code.TOPIC_NOT_EXIST:
-            return None
+            return f"there is no topic {name!r}"
         raise
+    masters = route.masters().values()
+    if masters and not state and admin.faults.keys().isdisjoint(masters):
+        return f"the name server lists the topic {name!r}, but no broker has it; delete-topic removes it there"
+    return route, state
 
 
 def _is_of_the_system(topic: str, cluster: ClusterInfo) -> bool:

@@ -173,10 +173,13 @@ class Admin:
         return found
 
     async def topic_state(self, topic: str) -> dict[MessageQueue, QueueState]:
-        """Return the offsets of all queues of a topic."""
+        """Return the offsets of all queues of a topic.
+
+        A broker that does not have the topic is left out: a name server may list a topic that is deleted.
+        """
         masters = (await self.route(topic)).masters().values()
-        code = CODES["GET_TOPIC_STATS_INFO"]
-        found = await self._each(masters, code, {"topic": topic}, decode_topic_state)
+        code, ignore = CODES["GET_TOPIC_STATS_INFO"], (Code.TOPIC_NOT_EXIST,)
+        found = await self._each(masters, code, {"topic": topic}, decode_topic_state, ignore=ignore)
         return {queue: state for one in found for queue, state in sorted(one.items())}
 
     async def topic_config(self, topic: str) -> dict[str, TopicConfig]:

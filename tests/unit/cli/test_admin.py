@@ -31,6 +31,23 @@ def test_nothing_to_show(broker, run):
     assert (code, err) == (0, "") and "TBW102" in [one["topic"] for one in json.loads(out)["topics"]]
 
 
+def test_a_topic_that_only_the_name_server_lists(broker, run):
+    broker.topics.create("there", 1)
+    names = Asking(broker.name_server)
+    stale = {"queueDatas": [{"brokerName": "broker-a", "perm": 6, "readQueueNums": 1, "writeQueueNums": 1}]}
+    assert names.ask("REGISTER_TOPIC_IN_NAMESRV", stale, topic="stale")[0] == 0
+    names.close()
+    says = "rocketc: the name server lists the topic 'stale', but no broker has it; delete-topic removes it there\n"
+    code, out, err = run("admin", "topics", "--json", "-n", broker.name_server)
+    assert (code, err) == (0, says) and [one["topic"] for one in json.loads(out)["topics"]] == ["there"]
+    code, out, err = run("admin", "topics", "there", "stale", "--json", "-n", broker.name_server)
+    assert (code, err) == (1, says) and [one["topic"] for one in json.loads(out)["queues"]] == ["there"]
+    assert run("admin", "delete-topic", "stale", "--yes", "-n", broker.name_server)[0] == 0
+    code, _, err = run("admin", "topics", "stale", "-n", broker.name_server)
+    assert (code, err) == (1, "rocketc: there is no topic 'stale'\n")
+    assert run("admin", "delete-topic", "there", "--yes", "-n", broker.name_server)[0] == 0
+
+
 def test_the_address_of_the_environment(broker, run, monkeypatch):
     monkeypatch.setenv("NAMESRV_ADDR", broker.name_server)
     assert run("admin", "brokers")[0] == 0
