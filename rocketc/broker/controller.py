@@ -242,6 +242,7 @@ class BrokerController:
             accept_at=accept_at,
             slowest=lambda: self.server.times.slowest(PULL_MESSAGE),
             timers=None if self.is_slave else self.timers,
+            delays=dict if self.is_slave else self.delays.progress,
         )
         self.admin = AdminProcessors(self._admin_parts())
         refusals: list[Processor] = [SlaveRefusals()] if self.is_slave else []

@@ -122,6 +122,14 @@ class DelayService:
         """Return the queue offset of the next message of a level."""
         return self._next.get(level, 0)
 
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Return (offset of the next message, end of the queue) of each level that has delivered messages."""
+        return {
+            level: (offset, self._store.max_offset(SCHEDULE_TOPIC, level - 1))
+            for level, offset in sorted(self._next.items())
+            if offset > 0
+        }
+
     def added(self, queue_id: int) -> None:
         """A message was put into a queue of the topic of delayed messages."""
         sleeping = self._idle.get(queue_id + 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from rocketc.broker.rates import SPANS, Rates
@@ -91,6 +91,7 @@ class RuntimeInfo:
     accept_at  startAcceptSendRequestTimeStamp
     slowest    seconds of the slowest pull
     timers     the numbers of timed messages; None: there are none
+    delays     returns the progress of the delay levels, see DelayService
     sample() is due every second: it notes the counters for the rates, and those of midnight. putMessageDistributeTime
     counts the puts that are timed, every 16th.
     """
@@ -106,8 +107,9 @@ class RuntimeInfo:
         accept_at: int = 0,
         slowest: Callable[[], float] = lambda: 0.0,
         timers: TimedNumbers | None = None,
+        delays: Callable[[], Mapping[int, tuple[int, int]]] = dict,
     ) -> None:
-        self._slowest, self._timers = slowest, timers
+        self._slowest, self._timers, self._delays = slowest, timers, delays
         self._store, self._pulls, self._clock, self.accept_at = store, pulls, clock, accept_at
         self.started_at = clock()
         self.rates = Rates(self._counters)
@@ -153,6 +155,7 @@ class RuntimeInfo:
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
             "pageCacheLockTimeMills": "0",
         }
+        whole |= {f"scheduleMessageOffset_{level}": f"{at},{end}" for level, (at, end) in self._delays().items()}
         whole |= {name: str(capacity) for name, capacity in _CAPACITIES.items()}
         return whole | dict.fromkeys(_ALWAYS_ZERO, "0")
 

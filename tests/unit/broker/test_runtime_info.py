@@ -77,6 +77,32 @@ def test_all_names_of_a_real_broker_are_known():
             assert FIXED[name] == table[name]
 
 
+def test_the_progress_of_delay_levels(tmp_path):
+    """As on a 5.3.3 broker: a level is there as soon as it has delivered a message."""
+
+    async def main(stage, client):
+        async def levels():
+            names = (await table_of(client)).items()
+            return {name: value for name, value in names if name.startswith("scheduleMessageOffset_")}
+
+        async def send(level, count):
+            for _ in range(count):
+                assert (await client.send(queueId=0, properties=f"DELAY\1{level}\2")).code == 0
+
+        await send(2, 3)
+        await stage.settle()
+        assert await levels() == {}
+        await asyncio.sleep(6)
+        await send(2, 1)
+        await send(1, 2)
+        await stage.settle()
+        assert await levels() == {"scheduleMessageOffset_2": "3,4"}
+        await asyncio.sleep(6)
+        assert await levels() == {"scheduleMessageOffset_1": "2,2", "scheduleMessageOffset_2": "4,4"}
+
+    play(main, tmp_path)
+
+
 def test_an_empty_broker(tmp_path):
     async def main(stage, client):
         await asyncio.sleep(11.5)
