@@ -23,6 +23,7 @@ from rocketc.broker.access import access_control
 from rocketc.broker.admin.processors import AdminProcessors, Parts
 from rocketc.broker.admin.timer_tables import TimerTables
 from rocketc.broker.answer_waits import AnswerWaits
+from rocketc.broker.assignments import AssignmentProcessor
 from rocketc.broker.client_processor import ClientProcessor
 from rocketc.broker.conf_file import ConfFile
 from rocketc.broker.config import BrokerConfig
@@ -245,6 +246,9 @@ class BrokerController:
             delays=dict if self.is_slave else self.delays.progress,
         )
         self.admin = AdminProcessors(self._admin_parts())
+        self.assignments = AssignmentProcessor(
+            self.consumers, lambda topic: self.name_servers.route(topic), config.broker_name, now=self._loop.time
+        )
         refusals: list[Processor] = [SlaveRefusals()] if self.is_slave else []
         processors = [*self._processors(chance), *self.admin.processors, *refusals]
         self._patience = patience(config)
@@ -391,6 +395,7 @@ class BrokerController:
                 is_first_in_memory=partial(is_first_in_memory, store),
             ),
             LockProcessor(self.locks, clock=self._clock),
+            self.assignments,
             ends,
             LookupProcessor(store, config),
             TimerTables(self.timers),
@@ -538,6 +543,7 @@ class BrokerController:
             await self._services.__aexit__()
         if self._changes is not None:
             self._changes.close()
+        self.assignments.close()
         self.name_servers.close()
         if self.slave is not None:
             self.slave.close()

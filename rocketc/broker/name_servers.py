@@ -12,16 +12,19 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rocketc.errors import ConnectionLostError, NoAnswerError, NotSentError
+from rocketc.errors import BadRequestError, ConnectionLostError, NoAnswerError, NotSentError
+from rocketc.namesrv.bodies import decode_queue_datas
 from rocketc.remoting.addresses import split_address
 from rocketc.remoting.channel import Channel
 from rocketc.remoting.codes import Code
+from rocketc.remoting.route_data import QueueData
 from rocketc.tables.fastjson import to_bytes
 from rocketc.tables.topics import PERM_READ, PERM_WRITE, TopicConfig, Topics
 
 _log = logging.getLogger("rocketc.broker")
 
-REGISTER_BROKER, UNREGISTER_BROKER = 103, 104
+REGISTER_BROKER, UNREGISTER_BROKER, GET_ROUTEINFO_BY_TOPIC = 103, 104, 105
+ROUTE_SECONDS = 0.9  # a client waits 1 s for its first question about its queues
 READ_WRITE = PERM_READ | PERM_WRITE
 Connector = Callable[[str, int], Callable[[Callable[[], asyncio.Protocol]], Any]]
 
@@ -153,6 +156,32 @@ class NameServers:
             else:
                 _log.warning("not registered with the name server %s: %s; it is tried again", address, fault)
         return told if fault is None else None
+
+    async def route(self, topic: str) -> list[QueueData] | None:
+        """Return what each broker has of a topic, as the first name server that answers knows it.
+
+        Without name servers: what this broker has. []: no broker has it. None: no name server answers in time.
+        """
+        if not self._channels:
+            own = self._topics.get(topic)
+            return [] if own is None else [self._queue_data(own)]
+        deadline = self._loop.time() + ROUTE_SECONDS
+        for number, channel in enumerate(self._channels.values()):
+            now = self._loop.time()
+            until = now + (deadline - now) / (len(self._channels) - number)
+            try:
+                answer = await channel.call(GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, until)
+                if answer.code == Code.TOPIC_NOT_EXIST:
+                    return []
+                if answer.code == Code.SUCCESS:
+                    return decode_queue_datas(answer.body)
+            except (NotSentError, ConnectionLostError, NoAnswerError, BadRequestError):
+                continue
+        return None
+
+    def _queue_data(self, topic: TopicConfig) -> QueueData:
+        perm = int(_topic(topic, self._permission())["perm"])
+        return QueueData(self._identity["brokerName"], topic.read_queue_nums, topic.write_queue_nums, perm)
 
     async def run(self, period: float) -> None:
         """Register every `period` seconds, and at once when a topic changed."""

@@ -7,28 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from rocketc.client.bodies import Fields
 from rocketc.remoting.route_data import BrokerData, QueueData
+from rocketc.remoting.route_data import MessageQueue as MessageQueue  # others import it from here
 from rocketc.tables.topics import PERM_READ, PERM_WRITE
 
 _QUEUES_MOST = 1 << 20  # of one topic: more would only fill the memory
-
-
-class MessageQueue(NamedTuple):
-    """One queue of a topic: brokers count their own queues from 0.
-
-    >>> print(MessageQueue("orders", "broker-a", 0))
-    orders queue 0 on broker-a
-    """
-
-    topic: str
-    broker_name: str
-    queue_id: int
-
-    def __str__(self) -> str:
-        return f"{self.topic} queue {self.queue_id} on {self.broker_name}"
 
 
 @dataclass(frozen=True)

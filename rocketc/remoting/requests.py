@@ -315,6 +315,12 @@ _REQUESTS = (
     Request(325, "SEND_REPLY_MESSAGE_V2", fields=SEND, answer=SENT, short=True, body="the reply's body"),
     Request(326, "PUSH_REPLY_MESSAGE_TO_CLIENT", fields=PUSHED, body="the reply's body"),
     Request(327, "ADD_WRITE_PERM_OF_BROKER", fields=(BROKER_NAME,), answer=(Field("addTopicCount", INT),)),
+    Request(
+        400,
+        "QUERY_ASSIGNMENT",
+        body="topic, consumerGroup, clientId, strategyName, messageModel",
+        answer_body="messageQueueAssignments",
+    ),
     Request(361, "LITE_PULL_MESSAGE", fields=PULL, answer=PULLED, answer_body="the stored records"),
     Request(
         370,

@@ -1,4 +1,6 @@
-"""What routes are made of, for name servers and for those that ask them. Source: RocketMQ QueueData, BrokerData."""
+"""What routes are made of, for name servers and for those that ask them. Source: RocketMQ QueueData, BrokerData,
+MessageQueue.
+"""
 
 from __future__ import annotations
 
@@ -39,3 +41,18 @@ class BrokerData(NamedTuple):
     def master(self) -> str | None:
         """The address of the master; None while there is none."""
         return self.addresses.get(MASTER)
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic: brokers count their own queues from 0.
+
+    >>> print(MessageQueue("orders", "broker-a", 0))
+    orders queue 0 on broker-a
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic} queue {self.queue_id} on {self.broker_name}"

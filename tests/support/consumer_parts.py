@@ -12,6 +12,7 @@ from rocketc.client import strategies
 from rocketc.client.routes import MessageQueue
 from rocketc.client.subscriptions import ConsumerData, encode_heartbeat, subscribe
 from rocketc.errors import SubscriptionError
+from rocketc.remoting import allocation
 from rocketc.remoting.subscribing import ConsumeFromWhere, ConsumeType, MessageModel
 
 Question = dict[str, Any]
@@ -175,7 +176,7 @@ def strategy_of(name: str, asked: Question) -> strategies.AllocateStrategy:
     if name == "MACHINE_ROOM":
         return strategies.ByMachineRoom(asked["rooms"])
     if name == "CONSISTENT_HASH":
-        return strategies.ConsistentHash(asked.get("nodes", strategies.VIRTUAL_NODES))
+        return strategies.ConsistentHash(asked.get("nodes", allocation.VIRTUAL_NODES))
     return strategies.strategy(name)  # type: ignore[arg-type]
 
 

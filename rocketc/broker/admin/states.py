@@ -24,7 +24,7 @@ _COLD = "cold data is not limited here"
 _CONTAINER = "containers of brokers are not supported"
 _FLUSH_OFFSET = "a slave flushes its log by itself, not up to an offset of its master"
 REASONS = {
-    **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151, 400, 401), _POP),
+    **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151, 401), _POP),
     513: _STATIC,
     **dict.fromkeys((354, 355), _ROCKSDB),
     **dict.fromkeys(range(1001, 1014), _CONTROLLER),

@@ -6,11 +6,14 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -41,6 +44,8 @@ final class Pushes {
         all.put("push_vip", Pushes::vip);
         if (ClientRelease.IS_5) {
             all.put("push_heartbeat_v2", Pushes::heartbeatV2);
+            all.put("push_assigned_by_broker", context -> assigned(context, new AllocateMessageQueueAveragely()));
+            all.put("push_assigned_by_circle", context -> assigned(context, new AllocateMessageQueueAveragelyByCircle()));
         }
     }
 
@@ -433,5 +438,35 @@ final class Pushes {
         Thread.sleep(1500); // heartbeats without subscriptions
         send(context, producer, topic, 2, 4, 8);
         return Sends.bodies(received.await(8));
+    }
+
+    /** Two consumers that ask the broker for their queues: the messages of each. */
+    private static Object assigned(Context context, AllocateMessageQueueStrategy strategy) throws Exception {
+        String topic = context.topic("orders", 5);
+        Received[] received = {new Received(), new Received()};
+        DefaultMQPushConsumer[] consumers = new DefaultMQPushConsumer[2];
+        for (int i = 0; i < consumers.length; i++) {
+            consumers[i] = consumer(context, "group", topic, "*");
+            ClientRelease.assignedByBroker(consumers[i]);
+            consumers[i].setInstanceName(context.name("member-" + i));
+            consumers[i].setAllocateMessageQueueStrategy(strategy);
+            consumers[i].setMessageListener(received[i].concurrent());
+            consumers[i].start();
+        }
+        long end = System.nanoTime() + 10_000_000_000L;
+        while ((queues(consumers[0], topic) != 3 || queues(consumers[1], topic) != 2) && System.nanoTime() < end) {
+            Thread.sleep(10);
+        }
+        send(context, context.producer(), topic, 5, 0, 10);
+        while (received[0].bodies().size() + received[1].bodies().size() < 10 && System.nanoTime() < end) {
+            Thread.sleep(10);
+        }
+        return Arrays.asList(received[0].bodies(), received[1].bodies());
+    }
+
+    /** The number of queues that a consumer has of a topic. */
+    private static long queues(DefaultMQPushConsumer consumer, String topic) {
+        return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet().stream()
+            .filter(queue -> queue.getTopic().equals(topic)).count();
     }
 }

@@ -18,6 +18,10 @@ final class ClientRelease {
         throw new UnsupportedOperationException("since 5.1");
     }
 
+    static void assignedByBroker(DefaultMQPushConsumer consumer) {
+        throw new UnsupportedOperationException("since 5.0");
+    }
+
     /** A producer that compresses by ZLIB, LZ4 or ZSTD. A property is the only way to choose it. */
     static synchronized DefaultMQProducer compressing(String group, String type) {
         System.setProperty("rocketmq.message.compressType", type);

@@ -19,6 +19,10 @@ final class ClientRelease {
         client.setUseHeartbeatV2(true);
     }
 
+    static void assignedByBroker(DefaultMQPushConsumer consumer) {
+        consumer.setClientRebalance(false);
+    }
+
     /** A producer that compresses by ZLIB, LZ4 or ZSTD. */
     static DefaultMQProducer compressing(String group, String type) {
         DefaultMQProducer producer = new DefaultMQProducer(group);
