@@ -1,48 +1,38 @@
-"""Tests of a small producer against a real broker: pytest examples/test_orders.py
+"""Tests of a small shop against a real broker: pytest examples/test_orders.py
 
 The fixtures come from rocketc's pytest plugin. docs/howto/testing.md explains them.
 """
 
-import asyncio
-import functools
-import random
+import pytest
 
 import rocketc
-from rocketc.remoting.channel import Channel
-
-SEND_MESSAGE = 10
+from rocketc.client import Producer, PullConsumer
 
 
-async def send_order(broker: str, topic: str, body: bytes) -> int:
-    """The program under test: it sends a message, and returns the code of the answer; 0 is success."""
-    loop = asyncio.get_running_loop()
-    host, _, port = broker.rpartition(":")
-    channel = Channel(functools.partial(loop.create_connection, host=host, port=int(port)), random.Random())
-    message = {
-        "producerGroup": "shop",
-        "topic": topic,
-        "defaultTopic": "TBW102",
-        "defaultTopicQueueNums": 4,
-        "queueId": 0,
-        "sysFlag": 0,
-        "bornTimestamp": 0,
-        "flag": 0,
-    }
-    try:
-        answer = await channel.call(SEND_MESSAGE, message, loop.time() + 3, body)
-        return answer.code
-    finally:
-        channel.close()
+def place_order(name_server: str, topic: str, order: bytes) -> str:
+    """The program under test: it sends a message, and returns its id."""
+    with Producer("shop", name_server) as producer:
+        return producer.send(topic, order, tags="web", keys="o-1").msg_id
 
 
 def test_an_order_is_stored(rocketmq_broker, rocketmq_topic):
-    code = asyncio.run(send_order(rocketmq_broker.address, rocketmq_topic, b"order 1"))
-    assert code == 0
+    sent = place_order(rocketmq_broker.name_server, rocketmq_topic, b"one bicycle")
     [message] = rocketc.scan(rocketmq_broker.path, topics=rocketmq_topic)
-    assert (message.body, message.queue_id) == (b"order 1", 0)
+    assert (message.body, message.tags, message.keys) == (b"one bicycle", "web", "o-1")
+    assert message.properties["UNIQ_KEY"] == sent
+
+
+def test_a_consumer_gets_the_order(rocketmq_broker, rocketmq_topic):
+    place_order(rocketmq_broker.name_server, rocketmq_topic, b"one bicycle")
+    with PullConsumer(
+        rocketmq_topic, rocketmq_broker.name_server, consume_from_where="CONSUME_FROM_FIRST_OFFSET"
+    ) as consumer:
+        consumer.subscribe(rocketmq_topic)
+        [message] = consumer.poll(timeout=10_000)
+    assert message.body == b"one bicycle"
 
 
 def test_an_order_that_is_too_long_is_refused(rocketmq_broker, rocketmq_topic):
-    code = asyncio.run(send_order(rocketmq_broker.address, rocketmq_topic, bytes(5 << 20)))
-    assert code == 13  # MESSAGE_ILLEGAL: it is longer than 4 MiB
+    with pytest.raises(rocketc.IllegalMessageError, match="max_message_size allows 4194304"):
+        place_order(rocketmq_broker.name_server, rocketmq_topic, bytes(5 << 20))
     assert list(rocketc.scan(rocketmq_broker.path, topics=rocketmq_topic)) == []

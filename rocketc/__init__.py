@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING
 try:
     from rocketc.read._message import Message
 except ImportError as error:
-    if archive := getattr(getattr(__spec__, "loader", None), "archive", None):  # of a zipimporter
-        raise ImportError(
-            f"rocketc is imported from the archive {archive}, but Python can't load extension modules from an archive; "
-            "install the wheel, or in Spark send it with --archives instead of --py-files"
-        ) from None
-    raise ImportError(
-        f"rocketc's extension modules are not built or do not fit this Python ({error}); "
-        "run `make setup` or `pip install .`"
-    ) from error
+    from rocketc import unbuilt
+
+    raise ImportError(unbuilt.why(error, __spec__)) from None
 
 from rocketc import exporting, rendering
 from rocketc.read import schemes

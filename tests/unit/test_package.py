@@ -55,7 +55,7 @@ def test_an_archive_in_the_path_says_why_it_cannot_be_imported(tmp_path):
     """Spark's --py-files puts a wheel into the path in this way."""
     package = Path(rocketc.__file__).parent
     with zipfile.ZipFile(tmp_path / "rocketc.whl", "w") as wheel:
-        for name in ("__init__.py", "read/__init__.py"):
+        for name in ("__init__.py", "unbuilt.py", "read/__init__.py"):
             wheel.write(package / name, f"rocketc/{name}")
     code = f"import sys; sys.path.insert(0, {str(tmp_path / 'rocketc.whl')!r}); import rocketc"
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True)
@@ -65,3 +65,48 @@ def test_an_archive_in_the_path_says_why_it_cannot_be_imported(tmp_path):
         "install the wheel, or in Spark send it with --archives instead of --py-files"
     )
     assert "_message" not in done.stderr
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """A folder with the sources of rocketc, as far as an import reads them; its modules are not built."""
+    package = Path(rocketc.__file__).parent
+    folder = tmp_path / "clone"
+    for name in ("__init__.py", "unbuilt.py", "read/__init__.py"):
+        (folder / "rocketc" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "rocketc" / name).write_bytes((package / name).read_bytes())
+    return folder
+
+
+def import_error(folder, *path):
+    code = f"import sys; sys.path[:] = {['', *map(str, path)]} + sys.path; import rocketc"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.stderr.count("Traceback") == 1
+    return done.stderr.splitlines()[-1]
+
+
+PYTHON = f"Python {sys.version_info[0]}.{sys.version_info[1]}, {sys.executable}"
+
+
+def test_sources_that_are_not_built_say_what_to_run(sources):
+    assert import_error(sources) == (
+        f"ImportError: rocketc's extension modules in {sources}/rocketc are not built: "
+        f"run `make setup` or `pip install .` with {PYTHON}"
+    )
+
+
+def test_sources_in_front_of_an_installed_rocketc_name_it(sources):
+    """`pip install .` in a clone, and then Python in the same folder."""
+    installed = Path(rocketc.__file__).parents[1]
+    assert import_error(sources, sources, installed) == (
+        f"ImportError: Python imports rocketc from the folder {sources}/rocketc, where its extension modules are not "
+        f"built, instead of the rocketc that is installed in {installed}/rocketc; run Python in another folder, "
+        "or build this one: make setup"
+    )
+
+
+def test_modules_of_another_python_are_named(sources):
+    (sources / "rocketc/read/_message.cpython-27-x86_64-linux-gnu.so").touch()
+    line = import_error(sources)
+    assert f"rocketc's extension modules in {sources}/rocketc do not fit this Python (No module named " in line
+    assert line.endswith(f"): run `make setup` or `pip install .` with {PYTHON}")
