@@ -8,13 +8,31 @@ import pytest
 from support.pages import PAGES, ROOT, Page, Wrong, matches
 
 BY_NAME = {str(path.relative_to(ROOT)): path for path in PAGES}
+READ = {name: Page(path) for name, path in BY_NAME.items()}
+
+# The pages in which no block runs, and why. tests/spark/test_docs.py runs those that need Spark.
+NOTHING_RUNS = {
+    "docs/architecture.md": "no examples; tests/test_layers.py compares its drawing",
+    "docs/comparison.md": "no examples; tests/test_comparison.py",
+    "docs/glossary.md": "no examples; tests/test_glossary.py",
+    "docs/howto/cluster.md": "tests/spark/test_cluster.py does what it shows, with a cluster of two",
+    "docs/howto/cython.md": "tests/test_native_example.py builds and runs its module",
+    "docs/howto/operate.md": "it shows mqadmin; tests/interop/test_mqadmin.py runs it",
+    "docs/howto/retries.md": "it needs Maven; tests/interop/test_retries_example.py runs the program",
+    "docs/howto/slaves.md": "it needs three machines; tests/interop/test_slave.py does a fail-over",
+    "docs/measured/results.md": "no examples; tests/test_bench_results.py",
+    "docs/promises.md": "no examples; tests/test_promises.py",
+    "docs/protocol.md": "no examples; tests/test_protocol_page.py",
+}
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+def test_pages_in_which_nothing_runs_are_listed():
+    assert sorted(NOTHING_RUNS) == [name for name, page in READ.items() if not page.runs and not page.needs_spark]
+
+
+@pytest.mark.parametrize("name", [name for name, page in READ.items() if page.runs])
 def test_page(name, golden, tmp_path, monkeypatch):
-    page = Page(BY_NAME[name])
-    if page.spark or not any(block.runs and not block.spark for block in page.blocks):
-        return  # tests/spark/test_docs.py runs it, or there is nothing to run
+    page = READ[name]
     folder = tmp_path / "page"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -158,7 +158,7 @@ def _topics_json(found: dict[str, Any]) -> list[dict[str, Any]]:
             "topic": name,
             "brokers": len(route.queues),
             "queues": sum(data.read_queue_nums for data in route.queues),
-            "permissions": [data.perm for data in route.queues],
+            "permissions": [data.perm for data in sorted(route.queues, key=lambda data: data.broker_name)],
             "messages": sum(queue.max_offset - queue.min_offset for queue in queues.values()),
             "lastUpdateTimestamp": max((queue.last_update for queue in queues.values()), default=0),
         }

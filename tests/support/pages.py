@@ -12,18 +12,27 @@ How to write a page:
   ignored.
 - Every ```python block is run too; the blocks of a page share their names. A block with `>>>` is a doctest (with
   ELLIPSIS), where a warning is printed as `Category: text`.
-- `<!-- not run: why -->` right above a block excludes it.
+- `<!-- not run: why -->` right above a block excludes it. A page in which nothing runs is listed in tests/test_docs.py.
+- `<!-- serves -->` right above a console block: its last command runs until the end of the page, which sends it SIGINT.
+- `<!-- network: 10.0.0.5 -->` in a page runs it in a process and a network of its own (own_network.py), with these
+  addresses beside 127.0.0.1: the page shows the default ports. `<!-- scene: name -->` above a block starts what
+  page_scenes.py has under this name, until the end of the page. Times, rates and free ports stand for any others there.
 - `<!-- spark -->` right above a block says that it needs `spark`, a SparkSession; anywhere else, that the whole page
   needs it. These pages run under the marker `spark`, including their other blocks.
 """
 
 import contextlib
 import doctest
+import importlib
 import io
+import itertools
 import os
+import pty
 import re
+import signal
 import subprocess
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -38,7 +47,14 @@ from support.stores import GoldenStore
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
-COMMENT = re.compile(r"<!--\s*(not run|store|spark)\b:?\s*(.*?)\s*-->")
+COMMENT = re.compile(r"<!--\s*(not run|store|spark|serves|network|scene)\b:?\s*(.*?)\s*-->")
+RANDOM = (  # what differs between two runs of a page that has a network of its own
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,]\d{3}Z?"), "TIME"),
+    (re.compile(r"(?<= )(\?|[\d,]+\.\d)(?= )"), "RATE"),
+    (re.compile(r"(?<= )\d+%(?= )"), "PERCENT"),
+    (re.compile(r"(?<=\d:)[345]\d{4}\b"), "PORT"),
+    (re.compile(r" +"), " "),
+)
 CALLS_ROCKETC = re.compile(r"(^|[|;&(]|\bdo|\bthen|\btime|\btimeout \S+)\s*rocketc\b")
 NOT_FOUND = 127  # the shell's exit code
 PROLOGUE = 'dd() { LD_PRELOAD= command dd "$@"; }; '  # the address sanitizer rejects how dd aligns its buffer
@@ -56,6 +72,8 @@ class Block:
     lines: list[str]
     spark: bool
     not_run: str | None
+    serves: bool = False
+    scene: str | None = None
 
     @property
     def place(self) -> str:
@@ -92,8 +110,10 @@ class Page:
     def __init__(self, path: Path) -> None:
         self.name = str(path.relative_to(ROOT)) if ROOT in path.parents else path.name
         self.stores = {"store": "flights-2013-01"}  # name in the page's folder -> golden store
+        self.path = path
         self.blocks: list[Block] = []
         self.spark = False
+        self.network: list[str] | None = None  # of its own, with these addresses
         self._read(path.read_text(encoding="utf-8").splitlines())
 
     def _read(self, lines: list[str]) -> None:
@@ -103,9 +123,9 @@ class Page:
         for number, line in enumerate(lines, 1):
             if fence:
                 if line.strip() == fence[0]:
-                    self.blocks.append(
-                        Block(self.name, fence[1], fence[2], inside, "spark" in above, above.get("not run"))
-                    )
+                    why = above.get("not run")
+                    marks = "spark" in above, why, "serves" in above, above.get("scene")
+                    self.blocks.append(Block(self.name, fence[1], fence[2], inside, *marks))
                     fence, above, inside = None, {}, []
                 else:
                     inside.append(line)
@@ -117,6 +137,8 @@ class Page:
                     if kind == "store":
                         pairs = [word.rpartition("=") for word in text.split()]
                         self.stores |= {name or "store": golden for name, _, golden in pairs}
+                    elif kind == "network":
+                        self.network = text.split()
             elif line.strip():
                 self._left_alone(above, number)
                 above = {}
@@ -137,6 +159,11 @@ class Page:
     def needs_spark(self) -> bool:
         return self.spark or any(block.spark for block in self.blocks)
 
+    @property
+    def runs(self) -> bool:
+        """Whether a block runs without Spark."""
+        return not self.spark and any(block.runs and not block.spark for block in self.blocks)
+
     def run(self, folder: Path, golden: Callable[[str], GoldenStore], **names: Any) -> list[str]:
         """Run the blocks in this empty folder; without `spark` among the names, only those that do not need it.
 
@@ -149,18 +176,39 @@ class Page:
         script = bin_folder / "rocketc"
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rocketc "$@"\n')
         script.chmod(0o755)
+        if self.network is not None:
+            return self._run_in_network(folder, bin_folder)
+        return self.run_blocks(folder, bin_folder, names)
+
+    def _run_in_network(self, folder: Path, bin_folder: Path) -> list[str]:
+        command = [sys.executable, "-m", "support.pages", self.path, folder, bin_folder]
+        env = environment(PYTHONPATH=os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]))
+        done = subprocess.run(
+            [str(part) for part in command], cwd=folder, env=env, capture_output=True, text=True, timeout=200
+        )
+        if done.returncode:
+            raise Wrong(done.stderr.removeprefix("support.pages.Wrong: "))
+        return done.stdout.splitlines()
+
+    def run_blocks(self, folder: Path, bin_folder: Path, names: dict[str, Any]) -> list[str]:
+        """The same, when the folder is ready."""
         not_tried: list[str] = []
         wrong: list[str] = []
         space: dict[str, Any] = {"__name__": "__main__", **names}
-        for block in self.blocks:
-            if block.runs and ("spark" in names or not block.spark):
-                try:
-                    if block.language == "python":
-                        run_python(block, space)
-                    else:
-                        not_tried += run_console(block, folder, bin_folder)
-                except Wrong as e:
-                    wrong.append(str(e))
+        with contextlib.ExitStack() as stack:
+            for block in self.blocks:
+                if block.runs and ("spark" in names or not block.spark):
+                    if block.scene:
+                        stack.enter_context(
+                            getattr(importlib.import_module("support.page_scenes"), block.scene)(folder)
+                        )
+                    try:
+                        if block.language == "python":
+                            run_python(block, space)
+                        else:
+                            not_tried += run_console(block, folder, bin_folder, stack, self.network is not None)
+                    except Wrong as e:
+                        wrong.append(str(e))
         if wrong:
             raise Wrong("\n\n".join(wrong))
         return not_tried
@@ -196,33 +244,75 @@ def matches(shown: list[str], printed: list[str]) -> bool:
 
 
 def line_matches(shown: str, printed: str) -> bool:
+    """Whether a line of a page shows this line."""
     pattern = ".*".join(map(re.escape, shown.rstrip().split("...")))
     return re.fullmatch(pattern, printed.rstrip()) is not None
 
 
-def run_console(block: Block, folder: Path, bin_folder: Path) -> list[str]:
-    """Run the commands of a block; returns those that call a program that is not installed."""
+def without_random(line: str) -> str:
+    for pattern, word in RANDOM:
+        line = pattern.sub(word, line)
+    return line
+
+
+def run_console(
+    block: Block, folder: Path, bin_folder: Path, stack: contextlib.ExitStack, any_time: bool = False
+) -> list[str]:
+    """Run the commands of a block; returns those that call a program that is not installed.
+
+    stack     ends what serves
+    any_time  all times, rates and so on are equal: see RANDOM
+    """
     env = environment(COLUMNS="100", PATH=f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
     not_tried = []
-    for number, command, shown in block.commands:
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", PROLOGUE + command],
-            cwd=folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=120,
-        )
-        printed = done.stdout.decode("utf-8", "replace").splitlines()
-        if done.returncode == NOT_FOUND:
+    for at, (number, command, shown) in enumerate(block.commands, 1):
+        shell = ["bash", "-o", "pipefail", "-c", PROLOGUE + command]
+        if block.serves and at == len(block.commands):
+            printed, code = stack.enter_context(serving(shell, folder, env, len(shown))), 0
+        else:
+            done = subprocess.run(
+                shell,
+                cwd=folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=120,
+            )
+            printed, code = done.stdout.decode("utf-8", "replace").splitlines(), done.returncode
+        if any_time:
+            shown, printed = list(map(without_random, shown)), list(map(without_random, printed))
+        if code == NOT_FOUND:
             said = [line for line in printed if "not found" in line]
             not_tried.append(f"{block.page}:{number}: {said[0] if said else command}")
         elif not matches(shown, printed):
             some = [*printed[:60], f"({len(printed)} lines)"] if len(printed) > 60 else printed
-            text = "\n    ".join([*shown, "but it prints:", *some, f"and ends with {done.returncode}"])
+            text = "\n    ".join([*shown, "but it prints:", *some, f"and ends with {code}"])
             raise Wrong(f"{block.page}:{number}: `{command}` shows:\n    {text}")
     return not_tried
+
+
+@contextlib.contextmanager
+def serving(shell: list[str], folder: Path, env: dict[str, str], lines: int) -> Iterator[list[str]]:
+    """A command that serves until the end of the page: its first lines, which it must print within 20 s."""
+    terminal, inner = pty.openpty()
+    with open(terminal, encoding="utf-8") as screen, open(inner, "w") as output:
+        server = subprocess.Popen(
+            shell, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+        limit = threading.Timer(20, os.killpg, (server.pid, signal.SIGKILL))
+        limit.start()
+        try:
+            output.close()
+            printed = []
+            with contextlib.suppress(OSError):  # its end, which Linux reports as EIO
+                printed += [line.rstrip() for line in itertools.islice(screen, lines)]
+            limit.cancel()
+            yield printed
+        finally:
+            limit.cancel()
+            os.killpg(server.pid, signal.SIGINT)
+            server.wait(20)
 
 
 @contextlib.contextmanager
@@ -256,3 +346,24 @@ def run_python(block: Block, space: dict[str, Any]) -> None:
                 told.write(traceback.format_exc())
     if told.getvalue():
         raise Wrong(f"{block.place}:\n{told.getvalue()}")
+
+
+def main() -> None:
+    """Run the page of the command line in a network of its own, in the current folder; see Page._run_in_network()."""
+    from support import own_network
+
+    path, folder, bin_folder = map(Path, sys.argv[1:])
+    page = Page(path)
+    try:
+        own_network.enter(page.network or [])
+    except own_network.NoNetworkError as error:
+        print(f"{page.name}: {error}")
+        return
+    try:
+        print(*page.run_blocks(folder, bin_folder, {}), sep="\n", end="")
+    except Wrong as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
