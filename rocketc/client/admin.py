@@ -177,10 +177,19 @@ class Admin:
 
         A broker that does not have the topic is left out: a name server may list a topic that is deleted.
         """
-        masters = (await self.route(topic)).masters().values()
-        code, ignore = CODES["GET_TOPIC_STATS_INFO"], (Code.TOPIC_NOT_EXIST,)
-        found = await self._each(masters, code, {"topic": topic}, decode_topic_state, ignore=ignore)
-        return {queue: state for one in found for queue, state in sorted(one.items())}
+        route = await self.route(topic)
+        masters, code, ignore = route.masters(), CODES["GET_TOPIC_STATS_INFO"], (Code.TOPIC_NOT_EXIST,)
+        found = await self._each(masters.values(), code, {"topic": topic}, decode_topic_state, ignore=ignore)
+        state = {queue: one for answered in found.values() for queue, one in answered.items()}
+        for queue in route.read_queues(topic):  # brokers of 4.x leave out queues that are only read
+            if queue not in state and (address := masters.get(queue.broker_name, "")) in found:
+                state[queue] = await self._queue_state(address, queue)
+        return dict(sorted(state.items()))
+
+    async def _queue_state(self, address: str, queue: MessageQueue) -> QueueState:
+        codes = CODES["GET_MIN_OFFSET"], CODES["GET_MAX_OFFSET"]
+        first, end = await asyncio.gather(*(self._offset(address, code, queue) for code in codes))
+        return QueueState(max(first, 0), max(first, end, 0), 0)
 
     async def topic_config(self, topic: str) -> dict[str, TopicConfig]:
         """Return the settings of a topic by broker name.
@@ -304,7 +313,7 @@ class Admin:
         masters = (await self.cluster()).masters().values()
         code = CODES["GET_ALL_SUBSCRIPTIONGROUP_CONFIG"]
         found = await self._each(masters, code, {}, _group_names)
-        return sorted({name for names in found for name in names})
+        return sorted({name for names in found.values() for name in names})
 
     async def consume_state(self, group: str, topic: str | None = None) -> ConsumeState:
         """Return how far a group is in its queues on all brokers.
@@ -313,7 +322,8 @@ class Admin:
         """
         masters = await self._brokers_of(group)
         code, values = CODES["GET_CONSUME_STATS"], {"consumerGroup": group, "topic": topic}
-        return merged(await self._each(masters, code, values, decode_consume_state, ignore=_UNKNOWN_GROUP))
+        found = await self._each(masters, code, values, decode_consume_state, ignore=_UNKNOWN_GROUP)
+        return merged(found.values())
 
     async def consume_states(self, group: str) -> list[tuple[str, int, ConsumeState]]:
         """Return how far a group is on each broker, slaves included: (name, broker id, state).
@@ -332,14 +342,15 @@ class Admin:
 
     async def _consumers(self, addresses: Iterable[str], group: str) -> ConsumersState:
         code, values = CODES["GET_CONSUMER_CONNECTION_LIST"], {"consumerGroup": group}
-        return merged_consumers(await self._each(addresses, code, values, decode_consumers, ignore=_UNKNOWN_GROUP))
+        found = await self._each(addresses, code, values, decode_consumers, ignore=_UNKNOWN_GROUP)
+        return merged_consumers(found.values())
 
     async def producers(self, group: str) -> list[ClientState]:
         """Return the producers of a group that are online."""
         masters = (await self.cluster()).masters().values()
         code, values = CODES["GET_PRODUCER_CONNECTION_LIST"], {"producerGroup": group}
         found = await self._each(masters, code, values, decode_clients, ignore=_UNKNOWN_GROUP)
-        return sorted({client.client_id: client for clients in found for client in clients}.values())
+        return sorted({client.client_id: client for clients in found.values() for client in clients}.values())
 
     async def _brokers_of(self, group: str) -> Iterable[str]:
         """Return the masters that a group is at: they have its retry topic."""
@@ -365,10 +376,12 @@ class Admin:
         return {queue: await self._offset_at(address, queue, timestamp) for queue in queues}
 
     async def _offset_at(self, address: str, queue: MessageQueue, timestamp: int) -> int:
-        values: dict[str, Any] = {"topic": queue.topic, "queueId": queue.queue_id}
-        code = CODES["GET_MAX_OFFSET"]
-        if timestamp != LATEST:
-            code, values = CODES["SEARCH_OFFSET_BY_TIMESTAMP"], {**values, "timestamp": timestamp}
+        if timestamp == LATEST:
+            return await self._offset(address, CODES["GET_MAX_OFFSET"], queue)
+        return await self._offset(address, CODES["SEARCH_OFFSET_BY_TIMESTAMP"], queue, timestamp=timestamp)
+
+    async def _offset(self, address: str, code: int, queue: MessageQueue, **values: Any) -> int:
+        values |= {"topic": queue.topic, "queueId": queue.queue_id}
         answer = await self._connections.call(address, code, values)
         offset = answer.fields.get("offset", "")
         if not offset.removeprefix("-").isdecimal() or len(offset) > 20:
@@ -392,7 +405,8 @@ class Admin:
     ) -> dict[MessageQueue, tuple[int | None, int]]:
         address = await self._master_of_group(route, name, group)
         code, values = CODES["GET_CONSUME_STATS"], {"consumerGroup": group, "topic": topic}
-        state = merged(await self._each([address], code, values, decode_consume_state, ignore=_UNKNOWN_GROUP))
+        found = await self._each([address], code, values, decode_consume_state, ignore=_UNKNOWN_GROUP)
+        state = merged(found.values())
         old = {queue: one.consumer_offset for queue, one in state.queues.items()}
         new = await self._offsets_on(address, route.read_queues(topic, name), timestamp)
         return {queue: (old.get(queue), offset) for queue, offset in new.items()}
@@ -466,8 +480,8 @@ class Admin:
         decode: Callable[[Fields], T],
         *,
         ignore: Sequence[int] = (),
-    ) -> list[T]:
-        """Send a request to several brokers; return what they answered.
+    ) -> dict[str, T]:
+        """Send a request to several brokers; return what they answered, by address.
 
         ignore  codes of brokers that know nothing of it
         Raises the first error.
@@ -477,7 +491,7 @@ class Admin:
         answers = await asyncio.gather(
             *(self._connections.ask(address, code, values, decode) for address in asked), return_exceptions=True
         )
-        found: list[T] = []
+        found: dict[str, T] = {}
         for address, one in zip(asked, answers, strict=True):
             if isinstance(one, AnswerError) and one.code in ignore:
                 continue
@@ -486,7 +500,7 @@ class Admin:
             elif isinstance(one, BaseException):
                 raise one
             else:
-                found.append(one)
+                found[address] = one
         if addresses and self.faults.keys() >= set(addresses):
             raise self.faults[addresses[0]]
         return found

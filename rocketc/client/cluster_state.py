@@ -99,7 +99,7 @@ class Replica(NamedTuple):
 class QueueState(NamedTuple):
     """One queue of a topic.
 
-    last_update  ms since the epoch of its last message; 0: it is empty
+    last_update  ms since the epoch of its last message; 0: it is empty, or only read, on a broker of 4.x
     """
 
     min_offset: int

@@ -211,10 +211,15 @@ class TopicReader(AsyncContext):
         return await self._number(queue, "SEARCH_OFFSET_BY_TIMESTAMP", "offset", timestamp=timestamp - 1)
 
     async def state(self, topic: str) -> dict[MessageQueue, QueueState]:
-        """Return the offsets of the queues of a topic that find() has found, and the times of their last messages."""
+        """Return the offsets of the queues of a topic that find() has found, and the times of their last messages.
+
+        Brokers of 4.x leave out queues that are only read: those are asked for one by one, and the time is 0.
+        """
         code, found = CODES["GET_TOPIC_STATS_INFO"], dict[MessageQueue, QueueState]()
         for address in self.masters(topic).values():
             found |= await self._connections.ask(address, code, {"topic": topic}, decode_topic_state)
+        only_read = await self.ranges([queue for queue in self.known_queues(topic) if queue not in found])
+        found |= {queue: QueueState(one.begin, one.end, 0) for queue, one in only_read.items()}
         return dict(sorted(found.items()))
 
     async def first_time(self, queue: MessageQueue) -> int:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 RELEASES = ("4.9.7", "5.3.3")
+OLD_RELEASES = ("4.3.2", "4.5.2", "4.7.1")  # only as clusters: JavaCluster
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "interop"
@@ -98,11 +99,14 @@ def fetch(release: str, part: Path) -> None:
 def class_path(release: str) -> str:
     """The class path: the tests' classes, compiled against the release, and its jars."""
     lib = jars(release)
-    sources = [path for path in SOURCES.glob("*.java") if path.name != "Tables.java"]
-    sources += (SOURCES / f"release{release[0]}").glob("*.java")
+    if release in OLD_RELEASES:
+        sources = [SOURCES / "JavaCluster.java"]
+    else:
+        sources = [path for path in SOURCES.glob("*.java") if path.name != "Tables.java"]
+        sources += (SOURCES / f"release{release[0]}").glob("*.java")
     with alone(release) as above:
         classes = above / "classes"
-        made = classes / "Peer.class"
+        made = classes / f"{sources[0].stem}.class"
         if not made.exists() or any(source.stat().st_mtime > made.stat().st_mtime for source in sources):
             options = ["-J-XX:TieredStopAtLevel=1", "--release", "11", "-proc:none"]
             command = [tool("javac"), *options, "-cp", f"{lib}/*", "-d", str(classes), *map(str, sources)]

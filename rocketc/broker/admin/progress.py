@@ -96,7 +96,7 @@ class Progress:
         if topic is None:
             return Answer(Code.TOPIC_NOT_EXIST, remark=f"topic[{name}] not exist")
         table = {}
-        for queue in self._queues(topic, topic.write_queue_nums):
+        for queue in self._queues(topic, max(topic.read_queue_nums, topic.write_queue_nums)):
             first = max(self._store.min_offset(name, queue.queue_id), 0)
             end = max(self._store.max_offset(name, queue.queue_id), 0)
             last = self._time(queue, end - 1) if end > first else 0

@@ -39,6 +39,10 @@ def test_topic_stats(memory_path):
         empty = {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
         found = lax((await client.call(202, topic="empty")).body)
         assert found == {"offsetTable": {("empty", 0): empty}, "topicPutTps": 0.0}
+        for read, write in ((3, 1), (1, 3)):  # a queue that only one side uses has messages, too
+            await create(client, "uneven", read, writeQueueNums=write)
+            found = lax((await client.call(202, topic="uneven")).body)
+            assert list(found["offsetTable"]) == [("uneven", queue) for queue in range(3)]
         answer = await client.call(202, topic="nope")
         assert (answer.code, answer.remark) == (Code.TOPIC_NOT_EXIST, "topic[nope] not exist")
 
