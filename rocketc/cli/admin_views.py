@@ -104,9 +104,11 @@ def topics(asks: Asks, topic: tuple[str, ...], every: bool, as_json: bool) -> in
         lambda: {"queues": _queues_json(present)} if topic else {"topics": _topics_json(present)},
         Table(names, _queue_rows(present) if topic else _topic_rows(present)),
     )
-    for why in found.values():
-        if isinstance(why, str):
-            note(why)
+    for name, one in found.items():
+        if isinstance(one, str):
+            note(one)
+        elif topic and (fault := one[0].unreadable(name)) is not None:
+            note(fault)
     if not found and not as_json:
         note("there are no topics; --all shows those of the system")
     return NOT_FOUND if topic and len(present) < len(found) else DONE

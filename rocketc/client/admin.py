@@ -43,6 +43,7 @@ from rocketc.remoting.codes import Code
 from rocketc.remoting.requests import CODES
 from rocketc.remoting.route_data import QueueData
 from rocketc.remoting.signing import Signer
+from rocketc.remoting.versions import V5_0_0
 from rocketc.tables.topics import DEFAULT_TOPIC, TopicConfig
 
 if TYPE_CHECKING:
@@ -136,7 +137,9 @@ class Admin:
     async def replicas(self) -> dict[str, list[Replica]]:
         """Return the replicas that are connected to each master, by name; masters of 4.x do not tell them."""
         masters = (await self.cluster()).masters()
-        found = await self._answered(masters.items(), CODES["GET_BROKER_HA_STATUS"], {}, decode_replicas)
+        known = await asyncio.gather(*map(self._is_of_5, masters.values()), return_exceptions=True)
+        of_5 = [one for one, is_of_5 in zip(masters.items(), known, strict=True) if is_of_5 is True]
+        found = await self._answered(of_5, CODES["GET_BROKER_HA_STATUS"], {}, decode_replicas)
         return dict(found)
 
     async def _answered(
@@ -194,7 +197,7 @@ class Admin:
     async def topic_config(self, topic: str) -> dict[str, TopicConfig]:
         """Return the settings of a topic by broker name.
 
-        Brokers of some 4.x releases do not have this request. Then the queues and permissions are those of the route.
+        A broker without a master, or one that does not have the topic, has the queues and permissions of the route.
         """
         route = await self.route(topic)
         masters = route.masters()
@@ -206,7 +209,10 @@ class Admin:
         if address is None:
             return routed
         try:
-            return await self._connections.ask(address, CODES["GET_TOPIC_CONFIG"], {"topic": topic}, decode_topic)
+            if await self._is_of_5(address):
+                return await self._connections.ask(address, CODES["GET_TOPIC_CONFIG"], {"topic": topic}, decode_topic)
+            every = await self._connections.ask(address, CODES["GET_ALL_TOPIC_CONFIG"], {}, _topic_table)
+            return decode_topic(every[topic]) if topic in every else routed
         except AnswerError as error:
             if error.code in _NOT_THERE:
                 return routed
@@ -216,6 +222,12 @@ class Admin:
                 raise
             self.faults.setdefault(address, error)
             return routed
+
+    async def _is_of_5(self, address: str) -> bool:
+        """Whether a broker is of 5.0 or later. Brokers of 4.3 to 4.7 do not answer requests that they do not know."""
+        code, values = CODES["GET_MAX_OFFSET"], {"topic": DEFAULT_TOPIC, "queueId": 0}  # any request that all know
+        answer = await self._connections.call(address, code, values, others=tuple(Code))
+        return answer.version >= V5_0_0
 
     async def create_topic(self, config: TopicConfig, brokers: Iterable[str] | None = None) -> dict[str, TopicConfig]:
         """Create or change a topic; return its settings by broker name.
@@ -504,6 +516,10 @@ class Admin:
         if addresses and self.faults.keys() >= set(addresses):
             raise self.faults[addresses[0]]
         return found
+
+
+def _topic_table(fields: Fields) -> dict[str, Fields]:
+    return {str(name): config for name, config in fields.table("topicConfigTable")}
 
 
 def _group_names(fields: Fields) -> list[str]:

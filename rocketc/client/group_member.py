@@ -29,7 +29,7 @@ from rocketc.client.pull_decisions import (
     read_address,
 )
 from rocketc.client.queue_locks import QueueLocks
-from rocketc.client.routes import MessageQueue
+from rocketc.client.routes import MessageQueue, TopicRoute
 from rocketc.client.send_backs import retry_topic
 from rocketc.client.settings import ConsumerSettings, PullSettings
 from rocketc.client.starting_offsets import compute_pull_from_where
@@ -111,6 +111,7 @@ class GroupMember:
         self.offsets: OffsetTable = self._kept.table
         self._suggested: dict[MessageQueue, int] = {}  # broker ids to read from
         self._changed = asyncio.Event()
+        self._faults: set[str] = set()  # of routes, each is logged once
         self._looks = 0  # in vain, for topics that do not exist
         self._turn = asyncio.Lock()  # of rebalances
         self._balancing: asyncio.Task[None] | None = None
@@ -287,7 +288,7 @@ class GroupMember:
         route = self._instance.routes.route(topic)
         if route is None:
             return None
-        queues = sorted(route.read_queues(topic))
+        queues = self._readable(route, topic)
         if self._model is MessageModel.BROADCASTING:
             return queues or None
         members = await self._members(topic)
@@ -298,6 +299,13 @@ class GroupMember:
         except Exception:
             _log.warning("%s: the strategy %s failed", self._group, self._strategy.name, exc_info=True)
             return None
+
+    def _readable(self, route: TopicRoute, topic: str) -> list[MessageQueue]:
+        """The queues that may be read, sorted; what may not be read is logged once."""
+        if (fault := route.unreadable(topic)) is not None and fault not in self._faults:
+            self._faults.add(fault)
+            _log.warning("%s", fault)
+        return sorted(route.read_queues(topic))
 
     async def _members(self, topic: str) -> list[str]:
         """The client ids of the group, sorted; empty if no broker of the topic answers."""

@@ -116,7 +116,7 @@ class PolledMember(GroupMember):
                 routes.unwatch(topic)
         if route is None:
             raise TopicNotFoundError(f"topic {topic!r}: the name server does not know it; see rocketc admin topics")
-        return route.read_queues(topic)
+        return self._readable(route, topic)
 
     async def know(self, queue: MessageQueue) -> None:
         """Ask for the route of a queue if it is not known. Raises as read_queues()."""

@@ -47,6 +47,20 @@ class TopicRoute:
         """
         return self._queues(topic, PERM_READ, "read_queue_nums", broker_name)
 
+    def unreadable(self, topic: str) -> str | None:
+        """Return a line about the brokers whose messages consumers may not read; None: there are no such brokers.
+
+        RocketMQ before 5.0 makes the topics of dead letters so.
+
+        >>> print(TopicRoute((), (QueueData("broker-a", perm=2),)).unreadable("%DLQ%billing"))
+        topic '%DLQ%billing' may not be read on broker-a; allow it: rocketc admin permissions %DLQ%billing --set rw
+        """
+        names = [name for name, one in self.datas().items() if one.read_queue_nums > 0 and not one.perm & PERM_READ]
+        if not names:
+            return None
+        brokers = ", ".join(names)
+        return f"topic {topic!r} may not be read on {brokers}; allow it: rocketc admin permissions {topic} --set rw"
+
     def write_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that producers write, in the order of their names and numbers, or of an ordered topic.
 

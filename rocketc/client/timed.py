@@ -12,9 +12,9 @@ import math
 
 from rocketc.client.names import TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS
 from rocketc.errors import IllegalMessageError, UnsupportedError
-from rocketc.remoting.versions import version_name
+from rocketc.remoting.versions import V5_0_0, version_name
 
-TIMERS_SINCE = 413  # V5_0_0; brokers before it ignore the properties, and deliver at once
+TIMERS_SINCE = V5_0_0  # brokers before it ignore the properties, and deliver at once
 
 _MOST = (1 << 63) - 1
 

@@ -100,6 +100,7 @@ class TopicReader(AsyncContext):
     def __init__(self, access: Access, *, group: str = TOOLS_CONSUMER, timeout: float = TIMEOUT) -> None:
         self._access, self._group, self._timeout = access, check_group(group), timeout
         self._routes: dict[str, TopicRoute] = {}
+        self._faults: set[str] = set()  # of routes, each is logged once
         self._unfiltered: set[str] = set()  # addresses of brokers that do not select by SQL92
 
     async def start(self) -> None:
@@ -130,6 +131,9 @@ class TopicReader(AsyncContext):
         route = await self._asked_names(self._names.route(topic))
         if route is not None:
             self._routes[topic] = route
+            if (fault := route.unreadable(topic)) is not None and fault not in self._faults:
+                self._faults.add(fault)
+                _log.warning("%s", fault)
         return route
 
     async def queues(self, topic: str) -> list[MessageQueue]:

@@ -39,10 +39,10 @@ from rocketc.namesrv.limits import (
 )
 from rocketc.namesrv.routes import DataVersion
 from rocketc.remoting.route_data import QueueData
+from rocketc.remoting.versions import V5_0_0
 from rocketc.tables.fastjson import parse
 
 INFLATED_MOST = 32 << 20  # bytes
-_V5_0_0 = 413
 _ZLIB = 0x78  # the first byte of a zlib stream
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _INT = range(-(1 << 31), 1 << 31)
@@ -220,7 +220,7 @@ def _decode_parts(raw: bytes, client_version: int) -> RegisterBrokerBody:
     version = _data_version(_json(parts.block(), "dataVersion"))
     topics = dict(_topic_of_text(text) for text in parts.blocks(_check_count))
     servers = _filter_servers(_json(parts.block(), "filterServerList"))
-    if client_version >= _V5_0_0:
+    if client_version >= V5_0_0:
         for _ in parts.blocks(_check_count):  # static topics are not supported
             pass
     return RegisterBrokerBody(topics, version, servers)

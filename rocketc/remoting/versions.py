@@ -5,6 +5,8 @@ Source: RocketMQ MQVersion, as 5.3.3 prints it.
 
 from __future__ import annotations
 
+V5_0_0 = 413  # POP, timed messages and requests about a single topic came with it
+
 _FIRST, _LAST = 194, 611  # V3_9_1_SNAPSHOT to V5_9_9: ten numbers a step, each as a snapshot and as a release
 _BEFORE = 588  # what the names before V3_9_1 are short of that
 

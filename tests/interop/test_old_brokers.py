@@ -6,6 +6,7 @@ import re
 import pytest
 from interop import scenarios
 from interop.asking import Asking
+from interop.our_broker import wait_for
 from interop.peer import OLD_RELEASES, Unavailable
 from support.command import start
 
@@ -67,3 +68,18 @@ def test_queues_that_are_only_read_have_messages(cluster):
     process = start("stats", f"rocketmq://{cluster.name_server}/shrinking", "--json")
     lines = process.communicate(timeout=60)[0].splitlines()
     assert [(one["queueId"], one["messages"]) for one in map(json.loads, lines)] == [(queue, 1) for queue in range(8)]
+
+
+def test_permissions(cluster):
+    cluster.create("letters", 2, perm=2)
+    cluster.send("letters", 1)
+    advice = "allow it: rocketc admin permissions letters --set rw"
+    says = f"rocketc: topic 'letters' may not be read on broker-a; {advice}\n"
+    assert cluster.json("admin", "permissions", "letters")["permissions"] == {"broker-a": 2}
+    code, out, errors = cluster.run("admin", "topics", "letters")
+    assert (code, errors) == (0, says) and len(out.splitlines()) == 3
+    process = start("cat", f"rocketmq://{cluster.name_server}/letters")
+    assert process.communicate(timeout=60) == (b"", f"{says}rocketc: no message is selected\n".encode())
+    assert cluster.json("admin", "permissions", "letters", "--set", "rw")["permissions"] == {"broker-a": 6}
+    assert wait_for(lambda: len(start("cat", process.args[-1]).communicate(timeout=60)[0].splitlines()) == 1)
+    assert cluster.json("admin", "lag", "--slaves")["replicas"] == []

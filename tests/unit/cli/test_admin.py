@@ -48,6 +48,24 @@ def test_a_topic_that_only_the_name_server_lists(broker, run):
     assert run("admin", "delete-topic", "there", "--yes", "-n", broker.name_server)[0] == 0
 
 
+def test_a_topic_that_may_not_be_read(broker, run, caplog):
+    broker.topics.create("hidden", 1)
+    with rocketc.client.Producer("shop", broker.name_server) as producer:
+        producer.send("hidden", b"here")
+    assert run("admin", "permissions", "hidden", "--set", "w", "-n", broker.name_server)[0] == 0
+    says = "topic 'hidden' may not be read on broker-a; allow it: rocketc admin permissions hidden --set rw"
+    url = f"rocketmq://{broker.name_server}/hidden"
+    assert run("cat", url) == (0, "", f"rocketc: {says}\nrocketc: no message is selected\n")
+    code, out, err = run("admin", "topics", "hidden", "-n", broker.name_server)
+    assert (code, err) == (0, f"rocketc: {says}\n") and out.splitlines()[1].split()[2:5] == ["0", "0", "1"]
+    caplog.clear()
+    with rocketc.client.PullConsumer("billing", broker.name_server, topics=["hidden"]) as consumer:
+        assert consumer.poll(100) == [] and consumer.poll(100) == []
+        assert [one.getMessage() for one in caplog.records if one.levelname == "WARNING"] == [says]
+        assert run("admin", "permissions", "hidden", "--set", "rw", "-n", broker.name_server)[0] == 0
+    assert len(run("cat", url)[1].splitlines()) == 1
+
+
 def test_the_address_of_the_environment(broker, run, monkeypatch):
     monkeypatch.setenv("NAMESRV_ADDR", broker.name_server)
     assert run("admin", "brokers")[0] == 0

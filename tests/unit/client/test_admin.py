@@ -13,6 +13,7 @@ from rocketc.client.cluster_state import ConsumersState, QueueLag, QueueState
 from rocketc.client.routes import MessageQueue
 from rocketc.errors import AnswerError, ChangeError, NotSentError
 from rocketc.remoting.codes import Code
+from rocketc.remoting.command import Command, Flag
 from rocketc.remoting.server import Answer
 from rocketc.tables.topics import TopicConfig
 
@@ -55,8 +56,23 @@ def test_topics_and_their_queues():
     assert config == {"broker-a": TopicConfig(TOPIC, 2, 2)}
 
 
+def test_settings_of_a_topic_of_an_old_broker():
+    """Brokers of 4.3 to 4.7 do not answer what they do not know: GET_TOPIC_CONFIG and GET_BROKER_HA_STATUS."""
+
+    def of_471(request):
+        return Answer(frame=Command(0, opaque=request.opaque, flag=Flag.ANSWER, version=355).encode())
+
+    def at_old(work):
+        found, asked = ask(work, {30: of_471})
+        assert {351, 907}.isdisjoint(code for code, _ in asked)
+        return found
+
+    assert at_old(lambda admin: admin.topic_config(TOPIC)) == {"broker-a": TopicConfig(TOPIC, 2, 2)}
+    assert at_old(lambda admin: admin.topic_config("none")) == {"broker-a": TopicConfig("none", 3, 3, 6)}
+    assert at_old(lambda admin: admin.replicas()) == {}
+
+
 def test_settings_of_a_topic_from_its_route():
-    """Brokers before 4.9.4 do not know GET_TOPIC_CONFIG."""
     config, _ = ask(lambda admin: admin.topic_config(TOPIC), {351: lambda request: Answer(3)})
     assert config == {"broker-a": TopicConfig(TOPIC, 3, 3, 6)}
     with pytest.raises(AnswerError, match=r"GET_TOPIC_CONFIG was answered with 1 .SYSTEM_ERROR.: broken"):
