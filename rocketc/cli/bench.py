@@ -19,6 +19,7 @@ from rocketc.cli.output import Out, command, note
 from rocketc.cli.signals import Ended, signals_raise
 from rocketc.errors import StoreFullError
 from rocketc.files.durable import errors_named
+from rocketc.files.remote import local_target
 from rocketc.report.tables import columns, render
 from rocketc.report.text import show_size
 
@@ -44,6 +45,7 @@ def bench(quick: bool, path: str, as_json: bool) -> int:
     from rocketc.cli.bench_cases import FULL, QUICK, Bench
 
     size = QUICK if quick else FULL
+    local_target(path, "bench")
     _check_room(path, size.room)
     note(f"measuring in {os.path.abspath(path)}; this takes {'seconds' if quick else 'minutes'}")
     rows = []

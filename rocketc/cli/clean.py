@@ -17,6 +17,7 @@ from rocketc.config import StoreConfig
 from rocketc.derived.queue_files import IndexOnDisk, QueuesOnDisk
 from rocketc.errors import StoreIOError
 from rocketc.files.lock_file import StoreLock
+from rocketc.files.remote import refuse_urls
 from rocketc.report.summaries import clean_total, draw_clean
 from rocketc.store.cleaning import Cleaner, CleanReport, LogOnDisk, sync_system
 from rocketc.store.opening import refuse_links
@@ -64,6 +65,7 @@ def clean(
     """
     if as_broker and older_than is not None:
         raise click.UsageError("--older-than and --as-broker exclude each other")
+    refuse_urls([store], "clean")
     refuse_a_log(store)
     config = _config(conf, as_broker)
     root = os.path.abspath(store)

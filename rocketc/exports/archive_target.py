@@ -27,6 +27,7 @@ from rocketc.exports.folder import is_partition
 from rocketc.exports.sinks import sync, sync_tree
 from rocketc.files.durable import errors_named
 from rocketc.files.lock_file import StoreLock
+from rocketc.files.remote import local_target
 
 VERSION = 1
 TABLES = ("_statistics", "_damage")
@@ -67,7 +68,7 @@ class Target:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(path)
+        self.path = local_target(path, "an archive")
         self.staging = os.path.join(self.path, _STAGING)
         self._commits = os.path.join(self.path, _COMMITS)
         with errors_named(path):

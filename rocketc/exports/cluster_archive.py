@@ -31,6 +31,7 @@ from rocketc.exports.archive_queues import (
 from rocketc.exports.archive_spans import SpansJob, Written, add_up, moved, write_spans
 from rocketc.exports.archive_target import Commit, Target
 from rocketc.exports.formats import choose_format
+from rocketc.files.remote import local_target
 from rocketc.read._arrow import Schema
 from rocketc.read.arrow_interop import import_pyarrow
 from rocketc.read.topics import Topic
@@ -216,6 +217,7 @@ class ClusterArchive:
     ) -> None:
         import_pyarrow()
         choose_format("", "parquet", compression, "parquet")
+        path = local_target(target, "an archive")
         self._columns = tuple(Schema(columns).names)
         self._options, self._compression = {"crc": crc, "decompress": decompress}, compression
         self._commit_bytes, self._waits = commit_bytes, waits
@@ -228,7 +230,7 @@ class ClusterArchive:
             self._thread.run(self._reader.start())
             self._plan = QueuePlan(topics, {}, waits=waits)
             self._thread.run(self._plan.find(self._reader))  # an error of it leaves no folder
-            self._target = Target(os.fspath(target))
+            self._target = Target(path)
             source = f"rocketmq://{';'.join(access.addresses)}"
             self._commits = ArchiveCommits(self._target, source, topics, self._columns)
             self._plan.begin_at(self._commits.states(), self._commits.is_same)

@@ -23,6 +23,7 @@ from rocketc.exports.sinks import (
     whole_file,
     whole_folder,
 )
+from rocketc.files.remote import local_target
 from rocketc.read import arrow_interop
 from rocketc.read._message import Message
 from rocketc.read.parallel import in_order, processors
@@ -129,6 +130,7 @@ class Export:
         self.path, self._stream = None, None
         if isinstance(path, (str, os.PathLike)):
             self.path = os.fspath(path)
+            local_target(path, "export()")
         else:
             self._stream = path
         if self.path is not None and not self._by and (self.path.endswith(os.sep) or os.path.isdir(self.path)):

@@ -59,6 +59,20 @@ def refuse_urls(paths: Iterable[str], who: str) -> None:
             raise StoreIOError(errno.ENOTSUP, f"it is a URL; {who} takes local paths only; copy it first", shown(path))
 
 
+def local_target(path: str | os.PathLike[str], writer: str) -> str:
+    """Return the absolute path of a file or folder to be written. Raises StoreIOError for a URL.
+
+    writer  name of the function that writes, for the error
+
+    >>> local_target("/data/lake/", "export()")
+    '/data/lake'
+    """
+    if is_url(name := os.fspath(path)):
+        why = f"it is a URL; {writer} writes local files only; write to a local path, and copy the result to the URL"
+        raise StoreIOError(errno.ENOTSUP, why, shown(name))
+    return os.path.abspath(name)
+
+
 def join(url: str, name: str) -> str:
     """Return the URL of an entry of a folder.
 

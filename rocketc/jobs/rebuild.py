@@ -29,6 +29,7 @@ from rocketc.files import _checkpoint
 from rocketc.files.durable import errors_named, make_folder, sync_folder, sync_tree
 from rocketc.files.lock_file import AbortFile, StoreLock
 from rocketc.files.paths import LogFile, StrPath, resolve
+from rocketc.files.remote import refuse_urls
 from rocketc.jobs.verify_derived import load_unmodified
 from rocketc.read._filter import Filter
 from rocketc.read._walk import Walker
@@ -147,6 +148,7 @@ def rebuild_files(
     rocketc.errors.StoreIOError: [Errno 2] No such file or directory: 'nowhere'
     """
     begun = time.monotonic()
+    refuse_urls([os.fspath(path)], "rebuild()")
     root = os.path.abspath(os.fspath(path))
     settings = with_detected_file_size(root, config if config is not None else detect_file_sizes(root, StoreConfig()))
     folders = [path for path in (*settings.commit_log_paths(root), *settings.read_only_paths) if os.path.isdir(path)]

@@ -19,6 +19,7 @@ from rocketc.client.security import Credentials, Tls
 from rocketc.config import StoreConfig
 from rocketc.errors import AnswerError, ReplicaError, RocketcError
 from rocketc.files.paths import StrPath
+from rocketc.files.remote import local_target
 from rocketc.ha.slave import Slave
 from rocketc.jobs.replica_master import DEFAULT_FILE_SIZE, MasterBroker, MasterSettings, broker_of
 from rocketc.remoting.addresses import split_address
@@ -196,7 +197,7 @@ def replicate(
         raise ValueError(f"{master!r} is not an address such as 10.0.0.1:10912")
     if not os.fspath(store):
         raise ValueError("store: the path is empty")
-    root = os.path.abspath(os.fspath(store))
+    root = local_target(store, "replicate()")
     if start is not None and start != "start" and (type(start) is not int or start < 0):
         raise ValueError(f"start: expected 'start' or a physical offset, got {start!r}")
     if rate_limit is not None and rate_limit < 1:

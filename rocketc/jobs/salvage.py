@@ -26,7 +26,7 @@ from rocketc.files.durable import errors_named, make_folder, sync_folder, sync_t
 from rocketc.files.lock_file import StoreLock
 from rocketc.files.paths import Log, StrPath, resolve
 from rocketc.files.regular import open_regular
-from rocketc.files.remote import is_url
+from rocketc.files.remote import local_target, refuse_urls
 from rocketc.jobs.rebuild import QueueStarts, rebuild_files
 from rocketc.jobs.salvage_files import CompactedLog, InPlaceLog, LogFolder, ReadableRanges, find
 from rocketc.jobs.verify import root_of
@@ -155,7 +155,7 @@ def salvage(
     [(0, b'one'), (2, b'three')]
     """
     begun = time.monotonic()
-    source, place = _Source(src, config), os.path.abspath(os.fspath(dst))
+    source, place = _Source(src, config), local_target(dst, "salvage()")
     source.refuse(place, place + UNFINISHED)
     if dry_run:
         _refuse_there(place)
@@ -188,8 +188,7 @@ class _Source:
     def __init__(self, path: StrPath, config: StoreConfig | None) -> None:
         self.path = os.fspath(path)
         self.place = os.path.abspath(self.path)
-        if is_url(os.fspath(path)):
-            raise ValueError(f"{os.fspath(path)}: salvage reads local files only; copy the store to this machine first")
+        refuse_urls([self.path], "salvage()")
         self.root = root_of(self.path)
         folders = [self.path]
         if self.root is not None and config is not None:

@@ -15,7 +15,8 @@ from rocketc.client.cluster_url import SCHEME
 from rocketc.exports.archive_queues import QueueDamage
 from rocketc.exports.archive_target import Commit, Target, commits_of
 from rocketc.exports.formats import choose_format
-from rocketc.files.paths import Log, LogFile, Paths, resolve
+from rocketc.files.paths import Log, LogFile, Paths, local_of, resolve
+from rocketc.files.remote import local_target
 from rocketc.read._arrow import Schema
 from rocketc.read.scan import scan
 from rocketc.read.scan_options import Crc
@@ -123,6 +124,7 @@ def archive(
     choose_format("", "parquet", compression, "parquet")
     if min(max_bytes, commit_bytes) < 1:
         raise ValueError(f"max_bytes={max_bytes}, commit_bytes={commit_bytes}: at least 1")
+    local_target(local_of(os.fspath(target)), "archive()")
     path, asked = _local(os.fspath(target)), _topics(topics)
     url = given[0] if len(given) == 1 else None
     if isinstance(url, str) and url.startswith(SCHEME):

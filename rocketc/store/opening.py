@@ -119,6 +119,7 @@ def open_master(
     ...     store.config.broker_role
     'SYNC_MASTER'
     """
+    refuse_urls([os.fspath(path)], "a broker")
     root = os.path.abspath(os.fspath(path))
     _refuse_file(root)
     return _open(root, config, named_sizes(config), False, clock, background)

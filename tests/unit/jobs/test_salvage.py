@@ -374,7 +374,7 @@ def test_nothing_to_salvage(tmp_path):
     report = rocketc.salvage(tmp_path / "old", tmp_path / "new")
     assert (report.records, report.lost_bytes, report.files) == (0, 4096, {})
     assert os.listdir(tmp_path) == ["old"]
-    with pytest.raises(ValueError, match="copy the store to this machine"):
+    with pytest.raises(rocketc.StoreIOError, match=r"it is a URL; salvage\(\) takes local paths only; copy it first"):
         rocketc.salvage("s3://bucket/store", tmp_path / "new")
 
 
