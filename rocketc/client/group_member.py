@@ -13,6 +13,7 @@ from typing import Protocol
 from rocketc.client.connections import UNREACHABLE
 from rocketc.client.consume_results import finish
 from rocketc.client.counts import ConsumeCounts
+from rocketc.client.first_commits import FirstCommits
 from rocketc.client.instance import ClientInstance
 from rocketc.client.kept_offsets import BrokerOffsets, FileOffsets, KeptOffsets
 from rocketc.client.offset_stores import NOT_FOUND, LocalFileOffsetStore, OffsetTable, local_folder
@@ -100,7 +101,8 @@ class GroupMember:
         self._gate = PullGate(settings.pull_limits(), is_orderly=is_orderly)
         self._is_orderly = is_orderly
         self._model = MessageModel[settings.message_model]
-        self._kept: KeptOffsets = BrokerOffsets(instance, group, self._master, self._ask_offset)
+        self._first = FirstCommits()
+        self._kept: KeptOffsets = BrokerOffsets(instance, group, self._master, self._ask_offset, self._first)
         self.owned: dict[MessageQueue, Owned] = {}
         self.counts = ConsumeCounts()
         self.locks = QueueLocks(instance, group, self.owned, self._master, self.now) if is_orderly else None

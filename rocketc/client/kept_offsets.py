@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from rocketc.client.connections import UNREACHABLE
+from rocketc.client.first_commits import FirstCommits
 from rocketc.client.instance import ClientInstance
 from rocketc.client.offset_stores import LocalFileOffsetStore, OffsetTable, RemoteBrokerOffsetStore
 from rocketc.client.routes import MessageQueue
@@ -61,11 +62,20 @@ class BrokerOffsets:
 
     master  returns the address of the master of a queue; raises AnswerError
     ask     asks the master of a queue for an offset: the queue, the name of the request, its fields
+    first   of this consumer
     """
 
-    def __init__(self, instance: ClientInstance, group: str, master: Callable[[MessageQueue], str], ask: Ask) -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        master: Callable[[MessageQueue], str],
+        ask: Ask,
+        first: FirstCommits,
+    ) -> None:
         self._instance, self._group, self._master, self._ask = instance, group, master, ask
         self.table = RemoteBrokerOffsetStore(group)
+        self._first = first
 
     async def open(self) -> None:
         """Nothing is needed."""
@@ -106,8 +116,16 @@ class BrokerOffsets:
 
     async def _send_offset(self, queue: MessageQueue, values: dict[str, Any]) -> bool:
         """Write one offset; return whether the broker was reached."""
+        connections, code = self._instance.connections, CODES["UPDATE_CONSUMER_OFFSET"]
+
+        async def alone() -> None:
+            await connections.call(self._master(queue), code, values)
+
+        async def then() -> None:
+            await connections.send(self._master(queue), code, values)
+
         try:
-            await self._instance.connections.send(self._master(queue), CODES["UPDATE_CONSUMER_OFFSET"], values)
+            await self._first.write(queue, alone, then)
         except _TROUBLE as error:
             _log.warning("%s: the offset of %s is not written now: %s", self._group, queue, error)
             return isinstance(error, AnswerError)

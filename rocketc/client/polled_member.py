@@ -304,8 +304,12 @@ class PolledMember(GroupMember):
         values: dict[str, object] = {
             "consumerGroup": self._group, "topic": queue.topic, "queueId": queue.queue_id, "commitOffset": offset,
         }  # fmt: skip
-        try:
+
+        async def write() -> None:
             await self.call_master(queue, UPDATE_CONSUMER_OFFSET, values, self._seconds)
+
+        try:
+            await self._first.write(queue, write, write)
         except (*UNREACHABLE, AnswerError) as error:
             return error
         if queue in self.owned:

@@ -1,5 +1,6 @@
 """rocketc's tools and client at brokers of RocketMQ 4.3 to 4.9, which lack requests and have faults of their own."""
 
+import asyncio
 import json
 import re
 
@@ -9,6 +10,8 @@ from interop.asking import Asking
 from interop.our_broker import wait_for
 from interop.peer import OLD_RELEASES, Unavailable
 from support.command import start
+
+from rocketc.client import AsyncPullConsumer, MessageQueue
 
 pytestmark = pytest.mark.long
 
@@ -83,3 +86,29 @@ def test_permissions(cluster):
     assert cluster.json("admin", "permissions", "letters", "--set", "rw")["permissions"] == {"broker-a": 6}
     assert wait_for(lambda: len(start("cat", process.args[-1]).communicate(timeout=60)[0].splitlines()) == 1)
     assert cluster.json("admin", "lag", "--slaves")["replicas"] == []
+
+
+def test_first_offsets_of_new_groups(cluster):
+    """A broker loses one of the first offsets of a new group if they come at the same time: about 2 groups of 100."""
+    cluster.create("raced", 8)
+    for queue in range(8):
+        cluster.send("raced", queue)
+
+    async def consume(group):
+        options = {"consume_from_where": "CONSUME_FROM_FIRST_OFFSET", "auto_commit": False, "client_ip": "127.0.0.1"}
+        async with AsyncPullConsumer(group, cluster.name_server, topics=["raced"], **options) as consumer:
+            found = []
+            while len(found) < 8:
+                found += await consumer.poll(1000)
+            await consumer.commit()
+            return [await consumer.committed(MessageQueue("raced", "broker-a", queue)) for queue in range(8)]
+
+    async def main():
+        lost = []
+        for first in range(0, 100, 10):
+            groups = [f"new-{number}" for number in range(first, first + 10)]
+            found = await asyncio.gather(*map(consume, groups))
+            lost += [group for group, offsets in zip(groups, found, strict=True) if offsets != [1] * 8]
+        return lost
+
+    assert asyncio.run(main()) == []

@@ -9,7 +9,7 @@ from unit.client.scripted_push import GROUP
 
 from rocketc.client.offset_stores import encode_offsets
 from rocketc.client.routes import MessageQueue
-from rocketc.errors import AnswerError, AssignmentError, QueueOffsetError
+from rocketc.errors import AnswerError, AssignmentError, NoAnswerError, QueueOffsetError
 from rocketc.remoting.codes import Code
 from rocketc.remoting.requests import CODES
 from rocketc.remoting.server import Answer
@@ -200,5 +200,82 @@ def test_what_the_program_committed_is_not_taken_back():
             await one.poll(0, 1)  # it says that the others are finished, too
             await asyncio.sleep(1)
             assert stage.offset() == 20
+
+    play(main())
+
+
+# ---------------------------------------------------------------- the first offset of a group in a topic
+
+
+class Racing:
+    """A broker whose threads each make the map of a new group, as RocketMQ's: the one that ends last wins.
+
+    refusals  codes with which the next offsets are refused
+    """
+
+    def __init__(self, cluster, seconds=0.05):
+        self.maps, self.seconds, self.refusals, self.asked = {}, seconds, [], []
+        self.cluster, self._tasks = cluster, set()
+        cluster.brokers["a"].answers[CODES["UPDATE_CONSUMER_OFFSET"]] = self._update
+
+    def _update(self, call):
+        self.asked.append((call.values["queueId"], call.command.is_oneway))
+        task = asyncio.get_running_loop().create_task(self._commit(call))
+        self._tasks.add(task)
+
+    def close(self):
+        for task in self._tasks:
+            task.cancel()
+
+    async def _commit(self, call):
+        if self.refusals:
+            call.later(Answer(self.refusals.pop()))
+            return
+        key = call.values["consumerGroup"], call.values["topic"]
+        table = self.maps.get(key)
+        if table is None:
+            table = {}
+            await asyncio.sleep(self.seconds)
+            self.maps[key] = table
+        table[call.values["queueId"]] = call.values["commitOffset"]
+        call.later(Answer())
+
+
+def test_no_first_offset_of_a_new_group_is_lost():
+    async def main():
+        cluster = PullCluster()
+        for queue in (QUEUE, OTHER):
+            cluster.fill(3, queue)
+        broker = Racing(cluster)
+        async with cluster.puller(auto_commit=False) as consumer:
+            while len(await consumer.poll(100)) > 0:
+                pass
+            await consumer.commit()
+            assert broker.maps == {(GROUP, "orders"): {0: 3, 1: 3}}
+            await consumer.commit({QUEUE: 1, OTHER: 2})
+            assert broker.maps == {(GROUP, "orders"): {0: 1, 1: 2}}
+
+    play(main())
+
+
+def test_a_broker_that_is_not_reached_is_asked_once_for_the_first_offsets():
+    async def main():
+        cluster = PullCluster()
+        for queue in (QUEUE, OTHER):
+            cluster.fill(3, queue)
+        broker = Racing(cluster)
+        async with cluster.puller(auto_commit=False, mq_client_api_timeout=2000) as consumer:
+            while len(await consumer.poll(100)) > 0:
+                pass
+            broker.seconds, began = 60, asyncio.get_running_loop().time()
+            with pytest.raises(NoAnswerError):
+                await consumer.commit()
+            assert asyncio.get_running_loop().time() - began < 3 and len(broker.asked) == 1
+            broker.seconds, broker.refusals = 0.05, [26]
+            with pytest.raises(AnswerError):
+                await consumer.commit()
+            await consumer.commit()
+            assert broker.maps[GROUP, "orders"].keys() == {0, 1}
+        broker.close()
 
     play(main())

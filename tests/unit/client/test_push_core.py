@@ -415,6 +415,23 @@ def test_pulls_use_only_subscriptions_that_brokers_know():
     play(main())
 
 
+def test_the_first_offset_of_a_topic_is_written_alone():
+    """A broker loses one of the first offsets of a new group if they come at the same time."""
+
+    async def main():
+        stage = PushCluster("a")
+        stage.put(3)
+        await stage.consume(lambda message: None, 12)
+        written = [one for one in stage.brokers["a"].asked if one.command.code == CODES["UPDATE_CONSUMER_OFFSET"]]
+        topics = [one.values["topic"] for one in written]
+        for topic in set(topics):
+            plain = [one.command.is_oneway for one in written if one.values["topic"] == topic]
+            assert plain == [False] + [True] * (len(plain) - 1)
+        assert len({one.values["queueId"] for one in written if one.values["topic"] == "orders"}) > 1
+
+    play(main())
+
+
 @pytest.mark.parametrize("where", ["CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_TIMESTAMP"])
 def test_the_next_member_begins_where_the_group_began(where):
     async def main():
