@@ -38,7 +38,8 @@ _log = logging.getLogger("rocketc.broker")
 
 LITE_PULL = 361
 AHEAD_BYTES = 2 << 20  # of the log, that a read from the disk reads ahead: one thread's work for many pulls
-FORBIDDEN_TOPIC = 5  # forbiddenType: the group must not read the topic
+
+_BROKER, _GROUP, _TOPIC, _BROADCAST, _SUBSCRIPTION = range(1, 6)  # forbiddenType: what must not be read, and by whom
 _WITHOUT_MESSAGES = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 
@@ -244,12 +245,9 @@ class PullProcessor:
     def _check(self, code: int, pull: dict[str, Any], peer: object) -> CheckedPull | Answer:
         config, generation = self._config, self.path.generation()
         if not config.broker_permission & PERM_READ:
-            return Answer(Code.NO_PERMISSION, remark=f"the broker[{config.broker_ip1}] pulling message is forbidden")
+            return _forbidden(_BROKER, f"the broker[{config.broker_ip1}] pulling message is forbidden")
         if code == LITE_PULL and not config.lite_pull_message_enable:
-            return Answer(
-                Code.NO_PERMISSION,
-                remark=f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden",
-            )
+            return _forbidden(_BROKER, f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden")
         name, topic_name = pull["consumerGroup"], pull["topic"]
         group = self._groups.find(name)
         if group is None:
@@ -257,12 +255,12 @@ class PullProcessor:
                 Code.SUBSCRIPTION_GROUP_NOT_EXIST, remark=f"subscription group [{name}] does not exist, apply first"
             )
         if not group.consume_enable:
-            return Answer(Code.NO_PERMISSION, remark=f"subscription group no permission, {name}")
+            return _forbidden(_GROUP, f"subscription group no permission, {name}")
         topic = self._topics.get(topic_name)
         if topic is None:
             return Answer(Code.TOPIC_NOT_EXIST, remark=f"topic[{topic_name}] not exist, apply first please! ")
         if not topic.perm & PERM_READ:
-            return Answer(Code.NO_PERMISSION, remark=f"the topic[{topic_name}] pulling message is forbidden")
+            return _forbidden(_TOPIC, f"the topic[{topic_name}] pulling message is forbidden")
         if not 0 <= pull["queueId"] < topic.read_queue_nums:
             return Answer(
                 Code.INVALID_PARAMETER,
@@ -316,13 +314,9 @@ class PullProcessor:
         if known is None:
             return Answer(Code.SUBSCRIPTION_NOT_EXIST, remark="the consumer's group info not exist")
         if known.message_model is MessageModel.BROADCASTING and not group.consume_broadcast_enable:
-            return Answer(Code.NO_PERMISSION, remark=f"the consumer group[{name}] can not consume by broadcast way")
+            return _forbidden(_BROADCAST, f"the consumer group[{name}] can not consume by broadcast way")
         if not self._is_readable(name, topic):
-            return Answer(
-                Code.NO_PERMISSION,
-                {"forbiddenType": FORBIDDEN_TOPIC},
-                remark=f"the consumer group[{name}] is forbidden for topic[{topic}]",
-            )
+            return _forbidden(_SUBSCRIPTION, f"the consumer group[{name}] is forbidden for topic[{topic}]")
         found = self._consumers.find_subscription(name, topic)
         if found is None:
             return Answer(Code.SUBSCRIPTION_NOT_EXIST, remark="the consumer's subscription not exist")
@@ -375,7 +369,7 @@ class PullProcessor:
                 "nextBeginOffset": corrected if is_below else found.next_offset if reset is None else reset,
                 "minOffset": found.min_offset,
                 "maxOffset": found.max_offset,
-                "topicSysFlag": 0,
+                "topicSysFlag": checked.topic.topic_sys_flag,
                 "groupSysFlag": group.group_sys_flag,
             },
             remark=status.name,
@@ -425,6 +419,10 @@ def code_of(status: GetStatus, offset: int) -> Code:
     if status in (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL):
         return Code.PULL_NOT_FOUND
     return Code.PULL_OFFSET_MOVED
+
+
+def _forbidden(kind: int, remark: str) -> Answer:
+    return Answer(Code.NO_PERMISSION, {"forbiddenType": kind}, remark=remark)
 
 
 def _no_filter() -> Answer:

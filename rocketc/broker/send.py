@@ -105,11 +105,13 @@ def failed(error: Exception) -> tuple[int, str]:
 def decode_properties(text: str) -> dict[str, str]:
     """Return the properties of a text in stored form; of two with one name, the last counts.
 
+    One without a name or a value is left out. Source: RocketMQ MessageDecoder.string2messageProperties.
+
     >>> decode_properties("TAGS\\x01A\\x02KEYS\\x01k1")
     {'TAGS': 'A', 'KEYS': 'k1'}
     """
     pairs = (pair.split("\1", 1) for pair in text.split("\2"))
-    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and all(pair)}
 
 
 def encode_properties(properties: dict[str, str]) -> bytes:

@@ -14,7 +14,7 @@ from rocketc.namesrv.config import NamesrvConfig
 from rocketc.namesrv.limits import BROKERS_MOST, BROKERS_OF_PEER_MOST, PAIRS_MOST, PAIRS_OF_PEER_MOST
 from rocketc.remoting.route_data import MASTER, BrokerData, QueueData
 from rocketc.tables.fastjson import in_java_order
-from rocketc.tables.topics import PERM_WRITE
+from rocketc.tables.topics import PERM_READ, PERM_WRITE
 
 SILENT_MS = 120_000  # a broker that names no time of its own is removed after this silence
 UNIT, UNIT_SUB = 1, 2  # bits of topic_sys_flag
@@ -321,8 +321,11 @@ class RouteTable:
         return self._change_perms(name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm(self, name: str) -> int:
-        """Give the write permission to all topics of a broker name. Return the number of its topics."""
-        return self._change_perms(name, lambda perm: perm | PERM_WRITE)
+        """Let all topics of a broker name be read and written. Return the number of its topics.
+
+        As in RocketMQ, other bits of the permission are lost, and so is what wipe_write_perm() has found (observed).
+        """
+        return self._change_perms(name, lambda perm: PERM_READ | PERM_WRITE)
 
     def _change_perms(self, name: str, change: Callable[[int], int]) -> int:
         topics = self._topics_of.get(name, ())

@@ -236,11 +236,14 @@ def play(address):
         first, second = Asking(address), Asking(address)
         yield second.register("s", "s:2", 2, ("x", "y"), **field)
         yield from state()
-        yield first.register("s", "s:1", 1, ("t", "v"), **field)
+        yield first.register("s", "s:1", 1, {"t": {"perm": 7}, "v": {"perm": 1}, "x": {"perm": 4}}, **field)
         yield second.register("s", "s:2", 2, ("w1", "w2"), counter=2, **field)  # no longer the lowest id
         yield from state()
         yield first.register("s", "s:1", 1, ("t", "new"), counter=2, **field)  # "v" is gone
         yield from state()
+        for change in ("WIPE", "ADD"):
+            yield main.ask(f"{change}_WRITE_PERM_OF_BROKER", brokerName="s")
+            yield from state()
         master = Asking(address)
         yield master.register("s", "s:0", 0, ("x", "v"), counter=2, **field)
         yield first.register("s", "s:1", 1, ("w1", "w2"), counter=3, **field)

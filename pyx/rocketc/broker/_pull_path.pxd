@@ -19,6 +19,7 @@ cdef enum:
 cdef class CheckedPull:
     cdef readonly:
         object group            # a SubscriptionGroupConfig
+        object topic            # a TopicConfig
         object subscription
         TagFilter filter        # None: all messages
     cdef:

@@ -98,14 +98,14 @@ cdef str text_of(const Text* text):
 
 
 @functools.lru_cache(256)
-def template(group_sys_flag):
+def template(topic_sys_flag, group_sys_flag):
     """Return the texts around the numbers in the header of an answer with messages.
 
-    >>> template(7)[1], template(7)[4][:40]
-    (b'","nextBeginOffset":"', b'","topicSysFlag":"0","groupSysFlag":"7"}')
+    >>> template(3, 7)[1], template(3, 7)[4][:40]
+    (b'","nextBeginOffset":"', b'","topicSysFlag":"3","groupSysFlag":"7"}')
     """
     numbers = dict.fromkeys(("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"), "\0")
-    fields = {**numbers, "topicSysFlag": "0", "groupSysFlag": str(group_sys_flag)}
+    fields = {**numbers, "topicSysFlag": str(topic_sys_flag), "groupSysFlag": str(group_sys_flag)}
     whole = Command(0, fields, opaque=0, flag=Flag.ANSWER, remark="FOUND").encode()[HEAD_BYTES:]
     before, _, after = whole.replace(b"\\u0000", b"\0").replace(b'"opaque":0', b'"opaque":\0').rpartition(b"\0")
     parts = (*before.split(b"\0"), after)
@@ -129,12 +129,13 @@ cdef class CheckedPull:
         TagFilter filter=None,
     ):
         self.group = group
+        self.topic = topic
         self.subscription = subscription
         self._group = group.group_name
         self._topic = topic.topic_name
         self._topic_bytes = self._topic.encode()
         self.filter = subscription.tag_filter if filter is None else filter
-        self._parts = template(group.group_sys_flag)
+        self._parts = template(topic.topic_sys_flag, group.group_sys_flag)
         self._queues = topic.read_queue_nums
         self._slow_broker = slow_broker
         self._generation = generation

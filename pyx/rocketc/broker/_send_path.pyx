@@ -324,7 +324,7 @@ cdef class SendPath(Appending):
         while p < end:
             stop = <const uint8_t*>memchr(p, RC_PROPERTY_SEPARATOR, <size_t>(end - p))
             middle = <const uint8_t*>memchr(p, 1, <size_t>(stop - p))
-            if middle == NULL:
+            if middle == NULL or middle == p or middle + 1 == stop:     # the processor leaves it out
                 return -1
             verdict = self._known_properties.get(p, <int>(middle - p))
             middle += 1

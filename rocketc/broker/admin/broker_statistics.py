@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from rocketc.broker.admin import forms
 from rocketc.broker.admin.statistics import SAMPLE_SECONDS, Counter, Key, Statistics, Sums
+from rocketc.broker.admin.store_work import StoreWork
 from rocketc.broker.counts import BrokerCounts, Timed
 from rocketc.errors import RocketcError
 from rocketc.remoting.codes import Code
@@ -83,18 +84,33 @@ class BrokerStatistics:
 
     codes = (VIEW,)
 
-    def __init__(self, store: MeasuredStore, pulls: Delivering, counts: BrokerCounts, cluster: str) -> None:
+    def __init__(
+        self, store: MeasuredStore, pulls: Delivering, counts: BrokerCounts, cluster: str, work: StoreWork
+    ) -> None:
+        self._work = work
         self._store, self._pulls, self._counts, self._cluster = store, pulls, counts, cluster
         self._loop = asyncio.get_running_loop()
         self._statistics = Statistics()
         self._putting, self._pulling = Chosen(), Chosen()
 
-    def process(self, call: Call) -> Answer:
+    def process(self, call: Call) -> Answer | None:
         name, key = call.values["statsName"], call.values["statsKey"]
         found = self._statistics.tables(name, key)
-        if found is None:
+        if found is not None:
+            return Answer(body=forms.body(found))
+        given, of_broker = self._pulls.delivered_by_queue, broker_counters(self._counts, self._cluster)
+
+        def read() -> bool:
+            """Whether something was counted since the last sample."""
+            return (name, key) in self._counters(given, of_broker, Chosen(), Chosen())
+
+        return self._work.look(call, read, lambda is_known: self._new(name, key, is_known))
+
+    def _new(self, name: str, key: str, is_known: bool) -> Answer:
+        """Answer about a counter without a sample."""
+        if not is_known:
             return Answer(Code.SYSTEM_ERROR, remark=f"The stats <{name}> <{key}> not exist")
-        return Answer(body=forms.body(found))
+        return Answer(body=forms.body(self._statistics.table(name, key)))
 
     def topic_puts(self, topic: str) -> Sums:
         """Return what a topic got in the last minute."""
@@ -124,11 +140,16 @@ class BrokerStatistics:
             self._sample(*how)
 
     def _sample(self, now: int, given: list[Given], of_broker: dict[Key, Counter]) -> None:
+        self._statistics.sample(now, self._counters(given, of_broker, self._putting, self._pulling))
+
+    def _counters(
+        self, given: list[Given], of_broker: dict[Key, Counter], putting: Chosen, pulling: Chosen
+    ) -> dict[Key, Counter]:
         by_queue = self._store.measurements()["by_queue"]
-        self._putting.update((topic, queue_id) for topic, queue_id, _, _, _, came, *_ in by_queue if came)
-        self._pulling.update(row[:3] for row in given)
-        puts = put_counters(by_queue, self._putting, self._cluster)
-        self._statistics.sample(now, {**puts, **get_counters(given, self._pulling, self._cluster), **of_broker})
+        putting.update((topic, queue_id) for topic, queue_id, _, _, _, came, *_ in by_queue if came)
+        pulling.update(row[:3] for row in given)
+        puts = put_counters(by_queue, putting, self._cluster)
+        return {**puts, **get_counters(given, pulling, self._cluster), **of_broker}
 
 
 def put_counters(by_queue: Iterable[tuple[Any, ...]], chosen: Chosen, cluster: str) -> dict[Key, Counter]:

@@ -77,7 +77,7 @@ class AdminProcessors:
     def __init__(self, of: Parts) -> None:
         self._work = StoreWork(in_thread=of.store.background)
         self.topics = TopicAdmin(of.store, of.topics, self._work, of.forget_topic)
-        self.statistics = BrokerStatistics(of.store, of.pulls, of.counts, of.config.broker_cluster_name)
+        self.statistics = BrokerStatistics(of.store, of.pulls, of.counts, of.config.broker_cluster_name, self._work)
         self._relay = ClientRelay(of.store, of.consumers, of.call_client, of.config.broker_name, self._work)
         self.processors: list[Processor] = [
             self.topics,

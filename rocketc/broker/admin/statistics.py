@@ -119,7 +119,9 @@ class Statistics:
         >>> Statistics().tables("TOPIC_PUT_NUMS", "orders") is None
         True
         """
-        if (name, key) not in self._known:
-            return None
+        return self.table(name, key) if (name, key) in self._known else None
+
+    def table(self, name: str, key: str) -> dict[str, dict[str, float]]:
+        """Return BrokerStatsData; zeros for an unknown counter."""
         found = {span: self._spans[span].sums((name, key)) for span in sorted(self._spans)}
         return {span: {"avgpt": sums.avgpt, "sum": sums.total, "tps": sums.tps} for span, sums in found.items()}

@@ -66,6 +66,24 @@ async def heartbeat(client, group="audit", topic="orders", expression="*", versi
     assert (await client.call(34, body)).code == 0
 
 
+def test_answers_have_the_flags_of_topic_and_group(play):
+    async def main(stage, client):
+        stage.store.create_topic("orders", queues=1)
+        topic = {"topic": "orders", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "defaultTopic": "TBW102"}
+        group = SubscriptionGroupConfig("audit", group_sys_flag=2)
+        stage.broker.groups.table.create(group)
+        await sent(stage, client, 1)
+        for flag in (3, 1):
+            answer = await client.call(17, **topic, topicFilterType="SINGLE_TAG", topicSysFlag=flag)
+            assert answer.code == 0
+            for offset in (0, 1):
+                answer = await client.pull(offset=offset)
+                assert answer.code == (Code.PULL_NOT_FOUND if offset else Code.SUCCESS)
+                assert (answer.fields["topicSysFlag"], answer.fields["groupSysFlag"]) == (str(flag), "2")
+
+    play(main)
+
+
 def test_records_come_as_they_are_stored(play):
     async def main(stage, client):
         await sent(stage, client, 40)
@@ -158,6 +176,19 @@ def test_tags_are_selected_by_their_hash(play):
 
 # checks, in their order
 
+BROKER, GROUP, TOPIC, BROADCAST = "1234"  # forbiddenType, as of 5.3.3
+
+
+def assert_forbidden(answer, kind):
+    assert answer.code == Code.NO_PERMISSION and answer.fields.get("forbiddenType") == kind
+
+
+def test_a_broker_that_is_not_readable(play):
+    async def main(stage, client):
+        assert_forbidden(await client.pull(), BROKER)
+
+    play(main, broker_permission=2)
+
 
 @pytest.mark.parametrize(
     ("config", "values", "code", "remark"),
@@ -187,7 +218,7 @@ def test_lite_pulls_may_be_refused(play):
             "consumerGroup": "audit", "topic": "orders", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4,
             "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 1,
         }  # fmt: skip
-        assert (await client.call(361, **told)).code == Code.NO_PERMISSION
+        assert_forbidden(await client.call(361, **told), BROKER)
         assert (await client.call(11, **told)).code == Code.PULL_NOT_FOUND
 
     play(main, lite_pull_message_enable=False)
@@ -196,7 +227,7 @@ def test_lite_pulls_may_be_refused(play):
 def test_a_group_that_may_not_consume(play):
     async def main(stage, client):
         stage.broker.groups.table.create(SubscriptionGroupConfig("audit", consume_enable=False))
-        assert (await client.pull()).code == Code.NO_PERMISSION
+        assert_forbidden(await client.pull(), GROUP)
 
     play(main)
 
@@ -205,7 +236,8 @@ def test_a_topic_that_is_not_readable(play):
     async def main(stage, client):
         stage.store.create_topic("secret", perm=2)
         answer = await client.pull(topic="secret")
-        assert answer.code == Code.NO_PERMISSION and "the topic[secret]" in answer.remark
+        assert_forbidden(answer, TOPIC)
+        assert "the topic[secret]" in answer.remark
 
     play(main)
 
@@ -226,7 +258,7 @@ def test_a_group_that_may_not_broadcast(play):
     async def main(stage, client):
         stage.broker.groups.table.create(SubscriptionGroupConfig("audit", consume_broadcast_enable=False))
         await heartbeat(client, model="BROADCASTING")
-        assert (await client.pull(sysFlag=0)).code == Code.NO_PERMISSION
+        assert_forbidden(await client.pull(sysFlag=0), BROADCAST)
 
     play(main)
 

@@ -402,9 +402,9 @@ def test_old_data_suggests_another_broker(play):
 
 
 def test_an_answer_that_does_not_fit():
-    assert len(template(1 << 31)) == 6
+    assert len(template(1 << 31, 1 << 31)) == 6
     with pytest.raises(ValueError, match="an answer that does not fit"):
-        template(10**600)
+        template(0, 10**600)
 
 
 def test_what_a_checked_pull_keeps():

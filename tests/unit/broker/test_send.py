@@ -147,6 +147,22 @@ def test_properties_of_the_broker_replace_those_of_the_client(play):
     play(main)
 
 
+def test_properties_without_a_name_or_a_value_are_left_out(play):
+    """As a 5.3.3 broker."""
+
+    async def main(stage, client):
+        texts = ["A\1\2B\1x\2", "\1b\2B\1x\2", "TAGS\1\2KEYS\1\2B\1x\2", "A\2B\1x\2", "B\1x\2A\1"]
+        for number, text in enumerate(texts):
+            assert (await client.send(properties=f"UNIQ_KEY\1K{number}\2{text}", queueId=0)).code == 0
+        for number, message in enumerate(stored(stage, queue_id=0)):
+            assert message.properties == {"UNIQ_KEY": f"K{number}", "B": "x", **TOLD, "CLUSTER": "DefaultCluster"}
+        assert (await client.send(properties="UNIQ_KEY\1\2B\1x\2", queueId=1)).code == 0
+        [message] = stored(stage, queue_id=1)
+        assert len(message.properties["UNIQ_KEY"]) == 32
+
+    play(main)
+
+
 def test_properties_that_are_not_utf_8_are_stored_as_valid_text(play):
     """As Java reads them."""
 
@@ -450,7 +466,7 @@ def test_path_and_processor_do_the_same(tmp_path_factory, sends):
 
 
 def test_properties_are_decoded_leniently():
-    assert decode_properties("a\1b\2\2c\2\1d\2e\1f") == {"a": "b", "": "d", "e": "f"}
+    assert decode_properties("a\1b\2\2c\2\1d\2e\1f") == {"a": "b", "e": "f"}
 
 
 @pytest.mark.parametrize("flush", ["async", "sync"])

@@ -353,11 +353,19 @@ def test_a_slave_of_an_older_release_that_registers_alone(table):
 # ---------------------------------------------------------------- permissions and topics
 
 
+@pytest.mark.parametrize("perm", range(8))
+def test_add_the_write_permission_of_any_topic(table, perm):
+    """A name server of 5.3.3 sets 6."""
+    register(table, topics=dict.fromkeys(("orders", "more"), QueueData("", perm=perm)))
+    assert table.wipe_write_perm("a") == 2 and perms(table) == {"a": perm & ~2}
+    assert table.add_write_perm("a") == 2 and perms(table) == {"a": 6}
+
+
 def test_wipe_and_add_the_write_permission(table):
     register(table, topics=("orders",) + ("more",))
     register(table, "b", "b:0", topics={"orders": QueueData("", perm=7), "own": QueueData("", perm=4)})
     assert table.wipe_write_perm("b") == 2 and perms(table) == {"a": 6, "b": 5}
-    assert table.add_write_perm("b") == 2 and perms(table) == {"a": 6, "b": 7} and perms(table, "own") == {"b": 6}
+    assert table.add_write_perm("b") == 2 and perms(table) == {"a": 6, "b": 6} and perms(table, "own") == {"b": 6}
     assert table.wipe_write_perm("unknown") == table.add_write_perm("unknown") == 0
 
 

@@ -145,7 +145,7 @@ class RouteMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def add(self, name):
-        assert self.table.add_write_perm(name) == self.change(name, lambda perm: perm | 2)
+        assert self.table.add_write_perm(name) == self.change(name, lambda perm: 6)
 
     @rule(deletes=st.booleans(), acting=st.booleans())
     def change_settings(self, deletes, acting):

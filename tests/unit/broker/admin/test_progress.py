@@ -66,6 +66,27 @@ def test_consume_stats(memory_path):
     play(memory_path, main)
 
 
+def test_statistics_exist_as_soon_as_something_is_counted(memory_path):
+    """As on a 5.3.3 broker, which shows zeros until its next sample."""
+
+    async def main(stage, client):
+        zeros = {"avgpt": 0.0, "sum": 0, "tps": 0.0}
+        await used(stage, client)
+        await client.pull(queue_id=0, offset=0, maxMsgNums=3, subscription="*")
+        for name, key in (
+            ("TOPIC_PUT_NUMS", "orders"), ("TOPIC_PUT_SIZE", "orders"), ("QUEUE_PUT_NUMS", "orders@0"),
+            ("GROUP_GET_NUMS", "orders@audit"),
+        ):  # fmt: skip
+            answer = await client.call(315, statsName=name, statsKey=key)
+            assert answer.code == 0
+            assert lax(answer.body) == {"statsDay": zeros, "statsHour": zeros, "statsMinute": zeros}
+        await asyncio.sleep(20)
+        found = lax((await client.call(315, statsName="TOPIC_PUT_NUMS", statsKey="orders")).body)
+        assert found["statsMinute"]["sum"] == 4
+
+    play(memory_path, main)
+
+
 def test_topics_that_online_consumers_no_longer_subscribe_to_are_left_out(memory_path):
     async def main(stage, client):
         await used(stage, client, topics=("other",))
