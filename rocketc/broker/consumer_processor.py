@@ -95,7 +95,7 @@ class ConsumerProcessor:
         return Answer()
 
     def _has_room(self, group: str, topic: str, queue_id: int, queues: int) -> bool:
-        known = self._offsets.table.queues(topic, group)
+        known = self._offsets.queues(topic, group)
         return queue_id in known or len(known) < queues + OTHER_QUEUES_MOST
 
 

@@ -18,6 +18,7 @@ _log = logging.getLogger("rocketc.broker")
 
 IDLE_MS = 120_000  # channelExpiredTimeout
 COMPENSATED_MS = 600_000  # subscriptionExpiredTimeout
+COMPENSATED_MOST = 100_000  # groups
 Notify = Callable[[Hashable, str], object]
 
 
@@ -94,6 +95,7 @@ class Registered(NamedTuple):
 class _Compensated(NamedTuple):
     subscription: Subscription
     last_update: int
+    is_old: bool = False
 
 
 class ConsumerManager:
@@ -242,23 +244,31 @@ class ConsumerManager:
                     _log.info("%s: no heartbeat of client %s for too long", group.name, channel.client_id)
                     self.unregister(connection, group.name)
                     idle[connection] = None
+        is_due = False
         for name, topics in list(self._compensated_subs.items()):
             for topic, known in list(topics.items()):
                 if now - known.last_update > COMPENSATED_MS:
                     del topics[topic]
+                elif now - known.last_update > COMPENSATED_MS // 2 and not known.is_old:
+                    topics[topic] = known._replace(is_old=True)
+                    is_due = True
             if not topics:
                 del self._compensated_subs[name]
                 self._compensated.pop(name, None)
+        if is_due:  # pulls that are checked already are checked again, and note themselves again
+            self.generation += 1
         return list(idle)
 
     def compensate(
         self, group: str, kind: ConsumeType, model: MessageModel, subscription: Subscription, now: int
     ) -> None:
         """Note a group and a subscription that a pull names, for groups without heartbeats. Only look-ups with
-        compensated=True find it, for 10 minutes.
+        compensated=True find it, for 10 minutes. There are at most COMPENSATED_MOST of them.
 
         Source: RocketMQ ConsumerManager.compensateBasicConsumerInfo, compensateSubscribeData.
         """
+        if group not in self._compensated and len(self._compensated) >= COMPENSATED_MOST:
+            return
         self._compensated[group] = ConsumerGroup(group, kind, model)
         self._compensated_subs.setdefault(group, {})[subscription.topic] = _Compensated(subscription, now)
 

@@ -220,6 +220,7 @@ class BrokerController:
             self.path,
             groups.is_readable,
             is_slave=self.is_slave,
+            clock=clock,
         )
         self.transactions = TransactionService(
             store,

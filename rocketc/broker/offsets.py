@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from rocketc.tables.offsets import ConsumerOffsets
@@ -36,7 +36,8 @@ class ConsumerOffsetManager:
         self.resets: dict[_Key, int] = {}  # they wait for a pull; to look at
         self._lock = threading.Lock()
         self._pauses = 0
-        self._held: dict[_Key, int] = {}  # commits while offsets must not move
+        # Changes by topic and group, then by queue id, while offsets must not move; None: removed
+        self._held: dict[tuple[str, str], dict[int, int | None]] = {}
         self._dropped: list[Container[Any]] = []  # what the store deletes meanwhile
 
     # committed offsets
@@ -45,12 +46,25 @@ class ConsumerOffsetManager:
         """Set the next offset of a group in a queue, also to a smaller one. Raises ValueError as the table does."""
         with self._lock:
             before = self._committed(topic, group, queue_id)
-            if self._pauses:
-                self._held[topic, group, queue_id] = offset
-            else:
-                self.table.commit(topic, group, queue_id, offset)
+            self._set(topic, group, queue_id, offset)
         if offset < before:
             _log.info("%s@%s, queue %d: the offset goes back from %d to %d", topic, group, queue_id, before, offset)
+
+    def replace(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Set the next offsets of a group in the queues of a topic. What it has in other queues is removed."""
+        with self._lock:
+            for queue_id in self._queues(topic, group).keys() - offsets.keys():
+                self._set(topic, group, queue_id, None)
+            for queue_id, offset in offsets.items():
+                self._set(topic, group, queue_id, offset)
+
+    def _set(self, topic: str, group: str, queue_id: int, offset: int | None) -> None:
+        if self._pauses:
+            self._held.setdefault((topic, group), {})[queue_id] = offset
+        elif offset is None:
+            self.table.remove(topic, group, queue_id)
+        else:
+            self.table.commit(topic, group, queue_id, offset)
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the next offset: of a reset that waits, or else the committed one; -1 if there is none."""
@@ -59,16 +73,53 @@ class ConsumerOffsetManager:
             return self._committed(topic, group, queue_id) if reset is None else reset
 
     def _committed(self, topic: str, group: str, queue_id: int) -> int:
-        held = self._held.get((topic, group, queue_id)) if self._held else None
-        return self.table.get(topic, group, queue_id) if held is None else held
+        held = self._held.get((topic, group)) if self._held else None
+        if held is None or queue_id not in held:
+            return self.table.get(topic, group, queue_id)
+        offset = held[queue_id]
+        return -1 if offset is None else offset
 
     def count(self, group: str, topic: str) -> int:
         """Return how many queues of a topic have an offset of the group."""
-        return len(self.table.queues(topic, group))
+        return len(self.queues(topic, group))
+
+    def queues(self, topic: str, group: str) -> dict[int, int]:
+        """Return the next offsets of a group in a topic, by queue id."""
+        with self._lock:
+            return self._queues(topic, group)
+
+    def _queues(self, topic: str, group: str) -> dict[int, int]:
+        found = self.table.queues(topic, group)
+        for queue_id, offset in self._held.get((topic, group), {}).items():
+            if offset is None or self._is_dropped(topic, queue_id):
+                found.pop(queue_id, None)
+            else:
+                found[queue_id] = offset
+        return found
 
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which a group has committed an offset."""
-        return self.table.topics_of(group)
+        with self._lock:
+            held = [topic for topic, name in self._held if name == group]
+            return self._with_held(self.table.topics_of(group), held, lambda topic: (topic, group))
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have committed an offset in a topic."""
+        with self._lock:
+            held = [group for name, group in self._held if name == topic]
+            return self._with_held(self.table.groups_of(topic), held, lambda group: (topic, group))
+
+    def _with_held(self, known: list[str], held: list[str], pair: Callable[[str], tuple[str, str]]) -> list[str]:
+        changed = set(held)  # the others have offsets
+        return [name for name in dict.fromkeys([*known, *held]) if name not in changed or self._queues(*pair(name))]
+
+    def items(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield (topic, group, queue id, next offset) of all offsets."""
+        with self._lock:
+            found = [one for one in self.table.items() if one[:2] not in self._held]
+            for topic, group in self._held:
+                found += [(topic, group, *one) for one in self._queues(topic, group).items()]
+        yield from found
 
     # pulled offsets
 
@@ -121,7 +172,8 @@ class ConsumerOffsetManager:
 
     def _clean(self, *, topic: str | None = None, group: str | None = None) -> int:
         with self._lock:
-            for table in (self._pulled, self.resets, self._held):
+            tables: tuple[dict[Any, Any], ...] = (self._pulled, self.resets, self._held)
+            for table in tables:
                 for key in [key for key in table if key[0] == topic or key[1] == group]:
                     del table[key]
             return self.table.forget(topic=topic, group=group)
@@ -140,10 +192,14 @@ class ConsumerOffsetManager:
                 self._pauses -= 1
                 if not self._pauses:
                     held, self._held = self._held, {}
-                    dropped, self._dropped = self._dropped, []
-                    for (topic, group, queue_id), offset in held.items():
-                        if not any(topic in one or (topic, queue_id) in one for one in dropped):
-                            self.table.commit(topic, group, queue_id, offset)
+                    for (topic, group), queues in held.items():
+                        for queue_id, offset in queues.items():
+                            if not self._is_dropped(topic, queue_id):
+                                self._set(topic, group, queue_id, offset)
+                    self._dropped = []
+
+    def _is_dropped(self, topic: str, queue_id: int) -> bool:
+        return any(topic in one or (topic, queue_id) in one for one in self._dropped)
 
     def drop(self, deleted: Container[Any]) -> None:
         """Remove the offsets of topics, and of queues as (topic, queue id), that are about to be deleted; durably.

@@ -26,11 +26,12 @@ from rocketc.broker.topics import TopicManager
 from rocketc.errors import CorruptUnitError, RocketcError, SubscriptionError
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
-from rocketc.remoting.subscribing import MessageModel, PullFlag, is_tag_type
+from rocketc.remoting.subscribing import ConsumeType, MessageModel, PullFlag, is_tag_type
 from rocketc.status import GetStatus
 from rocketc.store._raw_records import RawGetResult
 from rocketc.store._results import TagFilter
 from rocketc.store._store import MessageStore
+from rocketc.tables.config_manager import Clock
 from rocketc.tables.groups import SubscriptionGroupConfig
 from rocketc.tables.topics import PERM_READ
 
@@ -49,6 +50,7 @@ class PullProcessor:
     filters      the SQL92 filters of the groups
     sends        gets the frames of other requests
     is_readable  whether a group may read a topic
+    clock        gives ms; the subscriptions that pulls have are known for a while
     is_slave     pulls are refused unless slaveReadEnable is on; offsets outside of a queue are not corrected
     Its `path` is the compiled way for pulls that find messages; it has the counts of all pulls.
     """
@@ -67,7 +69,10 @@ class PullProcessor:
         sends: SendPath,
         is_readable: Callable[[str, str], bool] = lambda group, topic: True,
         is_slave: bool = False,
+        *,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._store, self._topics, self._groups = store, topics, groups
         self._is_readable, self._is_slave = is_readable, is_slave
         self._keeps_offsets = is_slave and not store.config.offset_check_in_slave
@@ -305,11 +310,13 @@ class PullProcessor:
         name, topic = group.group_name, pull["topic"]
         if pull["sysFlag"] & PullFlag.SUBSCRIPTION:
             try:
-                return parse_subscription(
+                own = parse_subscription(
                     topic, pull.get("subscription"), pull.get("expressionType"), sub_version=pull["subVersion"]
                 )
             except SubscriptionError:
                 return Answer(Code.SUBSCRIPTION_PARSE_FAILED, remark="parse the consumer's subscription failed")
+            self._consumers.compensate(name, ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING, own, self._clock())
+            return own
         known = self._consumers.group(name)
         if known is None:
             return Answer(Code.SUBSCRIPTION_NOT_EXIST, remark="the consumer's group info not exist")

@@ -75,6 +75,23 @@ class ConsumerOffsets(ConfigManager):
             self._commits += 1
             self._changed = True
 
+    def remove(self, topic: str, group: str, queue_id: int) -> None:
+        """Remove the offset of a group in a queue, if it is there; persist() writes the change.
+
+        >>> import tempfile
+        >>> offsets = ConsumerOffsets(tempfile.mkdtemp())
+        >>> offsets.commit("orders", "audit", 0, 12)
+        >>> offsets.remove("orders", "audit", 0)
+        >>> offsets.get("orders", "audit", 0)
+        -1
+        """
+        with self._lock:
+            queues = self._table.get(name := f"{topic}@{group}", {})
+            if queues.pop(queue_id, None) is not None:
+                self._changed = True
+                if not queues:
+                    del self._table[name]
+
     def take(self, table: Mapping[str, Mapping[int, int]], version: Mapping[str, int] | None) -> bool:
         """Have the offsets of another broker, and its version; persist() writes them. Returns False if they are equal.
 

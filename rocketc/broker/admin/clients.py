@@ -74,7 +74,7 @@ class Clients:
 
     def _groups_of_topic(self, call: Call) -> Answer:
         topic = call.values["topic"]
-        names = [*self._consumers.groups_of_topic(topic), *self._offsets.table.groups_of(topic)]
+        names = [*self._consumers.groups_of_topic(topic), *self._offsets.groups_of(topic)]
         return Answer(body=forms.body({"groupList": list(dict.fromkeys(names))}))
 
     def _topics_of_group(self, call: Call) -> Answer:
@@ -83,7 +83,7 @@ class Clients:
 
     def _subscription(self, call: Call) -> Answer:
         group, topic = call.values["group"], call.values["topic"]
-        found = self._consumers.find_subscription(group, topic)
+        found = self._consumers.find_subscription(group, topic, compensated=True)
         told = {} if found is None else {"subscriptionData": forms.subscription_object(found)}
         return Answer(body=forms.body({"group": group, **told, "topic": topic}))
 

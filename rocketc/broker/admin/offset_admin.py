@@ -192,7 +192,7 @@ class OffsetAdmin:
     # others
 
     def _clone(self, call: Call) -> None:
-        """Give a group the offsets of another one, in one topic or all."""
+        """Give a group the offsets of another one, in one topic or all; they replace its own."""
         values = call.values
         source, target, topic = values["srcGroup"], values["destGroup"], values.get("topic")
         if not is_group_name(target):
@@ -200,27 +200,30 @@ class OffsetAdmin:
             return
         online = None if values.get("offline", False) else self._consumers.group(source)
         for name in [topic] if topic else self._offsets.topics_of(source):
-            is_left = online is not None and online.subscriptions and name not in online.subscriptions
-            if self._topics.get(name) is not None and not is_left:
-                for queue_id, offset in self._offsets.table.queues(name, source).items():
-                    self._offsets.commit(target, name, queue_id, offset)
+            is_left = online is not None and online.subscriptions and self._left(source, name)
+            offsets = self._offsets.queues(name, source)
+            if self._topics.get(name) is not None and not is_left and offsets:
+                self._offsets.replace(target, name, offsets)
         self._saved(call, Answer())
+
+    def _left(self, group: str, topic: str) -> bool:
+        return self._consumers.find_subscription(group, topic, compensated=True) is None
 
     def _correction(self, call: Call) -> Answer:
         """The smallest offset of each queue among all groups, without some."""
         topic = call.values["topic"]
         left_out = {one.strip() for one in call.values.get("filterGroups", "").split(",")}
         found: dict[int, int] = {}
-        for group in self._offsets.table.groups_of(topic):
+        for group in self._offsets.groups_of(topic):
             if group not in left_out:
-                for queue_id, offset in self._offsets.table.queues(topic, group).items():
+                for queue_id, offset in self._offsets.queues(topic, group).items():
                     found[queue_id] = min(offset, found.get(queue_id, offset))
         return Answer(body=forms.body({"correctionOffsets": dict(sorted(found.items()))}))
 
     def _all(self, call: Call) -> Answer:
         offsets: dict[str, dict[int, int]] = {}
         topics: dict[str, dict[str, None]] = {}
-        for topic, group, queue_id, offset in self._offsets.table.items():
+        for topic, group, queue_id, offset in self._offsets.items():
             offsets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
             topics.setdefault(group, {})[topic] = None
         table = {name: in_java_order(found, 64) for name, found in offsets.items()}

@@ -123,9 +123,12 @@ class Progress:
         online = self._consumers.group(group)
         for name in dict.fromkeys(names):
             topic = self._topics.get(name)
-            if topic is None or (online is not None and online.subscriptions and name not in online.subscriptions):
-                continue
-            yield topic
+            is_left = online is not None and online.subscriptions and self._left(group, name)
+            if topic is not None and not is_left:
+                yield topic
+
+    def _left(self, group: str, topic: str) -> bool:
+        return self._consumers.find_subscription(group, topic, compensated=True) is None
 
     def _of_topic(
         self, topic: TopicConfig, group: str, *, with_pulls: bool = True

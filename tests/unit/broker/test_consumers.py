@@ -182,6 +182,20 @@ def test_consumer_manager_test_registering_without_subscriptions_keeps_the_old_o
     assert consumers.find_subscription("g", "t") is not None
 
 
+def test_pulls_that_are_checked_already_are_checked_again_in_time(consumers):
+    """The compiled way keeps the checks of a pull as long as the generation is the same."""
+    consumers.compensate("g", ConsumeType.CONSUME_ACTIVELY, MessageModel.CLUSTERING, Subscription("t"), 0)
+    before = consumers.generation
+    consumers.expire(COMPENSATED_MS // 2)
+    assert consumers.generation == before
+    for now in (COMPENSATED_MS // 2 + 1, COMPENSATED_MS - 1):
+        consumers.expire(now)
+        assert consumers.generation == before + 1 and consumers.find_subscription("g", "t", compensated=True)
+    consumers.compensate("g", ConsumeType.CONSUME_ACTIVELY, MessageModel.CLUSTERING, Subscription("t"), COMPENSATED_MS)
+    consumers.expire(COMPENSATED_MS + 1)
+    assert consumers.generation == before + 1 and consumers.find_subscription("g", "t", compensated=True)
+
+
 def test_consumer_manager_test_compensated_groups(consumers):
     """ConsumerManagerTest: visible only when asked for; expired compensated subscriptions vanish singly."""
     for now, topic in enumerate(("t", "u")):

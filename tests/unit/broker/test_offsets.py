@@ -1,5 +1,6 @@
 """Offsets of groups: committed, pulled, reset, removed."""
 
+import contextlib
 import logging
 import threading
 
@@ -107,6 +108,35 @@ def test_commits_while_offsets_are_paused_count_afterwards(offsets):
     assert list(offsets.table.items()) == [("u", "g", 0, 2), ("v", "g", 1, 2)]
     offsets.commit("g", "t", 0, 3)
     assert offsets.query("g", "t", 0) == 3
+
+
+def test_commits_while_offsets_are_paused_are_seen_at_once(offsets):
+    """The first commit of a group was missing in lists while topics were deleted."""
+    offsets.commit("old", "t", 0, 1)
+    with offsets.paused() as paused:
+        offsets.commit("new", "t", 1, 5)
+        offsets.commit("old", "u", 0, 2)
+        assert offsets.topics_of("new") == ["t"] and offsets.topics_of("old") == ["t", "u"]
+        assert offsets.groups_of("t") == ["old", "new"] and offsets.groups_of("u") == ["old"]
+        assert offsets.queues("t", "new") == {1: 5} and offsets.count("new", "t") == 1
+        assert sorted(offsets.items()) == [("t", "new", 1, 5), ("t", "old", 0, 1), ("u", "old", 0, 2)]
+        paused.drop({"u"})
+        assert offsets.topics_of("old") == ["t"] and offsets.queues("u", "old") == {}
+        assert sorted(offsets.items()) == [("t", "new", 1, 5), ("t", "old", 0, 1)]
+    assert sorted(offsets.items()) == sorted(offsets.table.items()) == [("t", "new", 1, 5), ("t", "old", 0, 1)]
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_offsets_are_replaced_as_a_whole(offsets, is_paused):
+    for queue_id, offset in ((0, 1), (3, 9)):
+        offsets.commit("g", "t", queue_id, offset)
+    offsets.commit("g", "u", 3, 9)
+    with offsets.paused() if is_paused else contextlib.nullcontext():
+        offsets.replace("g", "t", {0: 4, 1: 7})
+        assert offsets.queues("t", "g") == {0: 4, 1: 7} and offsets.query("g", "t", 3) == -1
+        assert offsets.queues("u", "g") == {3: 9}
+    assert sorted(offsets.table.items()) == [("t", "g", 0, 4), ("t", "g", 1, 7), ("u", "g", 3, 9)]
+    assert offsets.query("g", "t", 3) == -1
 
 
 def test_drop_forgets_pulls_and_resets(offsets):

@@ -87,6 +87,34 @@ def test_statistics_exist_as_soon_as_something_is_counted(memory_path):
     play(memory_path, main)
 
 
+def test_subscriptions_that_pulls_have_are_remembered(memory_path):
+    """As on a 5.3.3 broker: a lite pull consumer sends its subscription with each pull."""
+
+    async def main(stage, client):
+        await create(client, "other")
+        await used(stage, client, topics=("other",))
+        asked = {"group": "audit", "topic": "orders"}
+        assert lax((await client.call(345, **asked)).body) == asked
+        assert lax((await client.call(208, consumerGroup="audit")).body)["offsetTable"] == {}
+        for _ in range(2):  # the second one is taken by the compiled way
+            await client.pull(queue_id=0, offset=0, subscription="x || y", subVersion=7)
+            found = lax((await client.call(345, **asked)).body)["subscriptionData"]
+            assert (found["subString"], found["topic"]) == ("x || y", "orders")
+            assert ("orders", 0) in lax((await client.call(208, consumerGroup="audit")).body)["offsetTable"]
+        await client.call(200, json.dumps({"groupName": "copy"}).encode())
+        await client.call(15, consumerGroup="copy", topic="orders", queueId=1, commitOffset=1)
+        assert (await client.call(314, srcGroup="audit", destGroup="copy", topic="orders", offline=False)).code == 0
+        assert stage.broker.offsets.queues("orders", "copy") == {0: 2}  # replaced as a whole
+        for _ in range(4):
+            await client.pull(queue_id=0, offset=0, subscription="x || y", subVersion=7)
+            await asyncio.sleep(299)
+        assert "subscriptionData" in lax((await client.call(345, **asked)).body)
+        await asyncio.sleep(600)
+        assert lax((await client.call(345, **asked)).body) == asked
+
+    play(memory_path, main)
+
+
 def test_topics_that_online_consumers_no_longer_subscribe_to_are_left_out(memory_path):
     async def main(stage, client):
         await used(stage, client, topics=("other",))
