@@ -6,6 +6,7 @@ from typing import Protocol
 from rocketc.broker._send_path import SendPath
 from rocketc.broker._transaction_counts import TransactionCounters
 from rocketc.broker.config import BrokerConfig
+from rocketc.broker.op_marks import OpMarks
 from rocketc.remoting._connection import FastPath
 from rocketc.store._gets import Getting
 
@@ -23,7 +24,9 @@ class EndPath(FastPath):
         topics: _Table,
         check: Callable[[str], bool],
         config: BrokerConfig,
-        mark: Callable[[int, int], object],
+        marks: OpMarks,
+        since: int,
+        retried: int,
         counters: TransactionCounters,
         clock: Callable[[], int],
         half_topic: str,

@@ -30,6 +30,7 @@ from rocketc.broker.config import BrokerConfig
 from rocketc.broker.consumer_processor import ConsumerProcessor, is_first_in_memory
 from rocketc.broker.consumers import ConsumerManager
 from rocketc.broker.counts import BrokerCounts
+from rocketc.broker.decisions import Decisions
 from rocketc.broker.delays import DelayService
 from rocketc.broker.end_transaction import Copies, EndTransactionProcessor
 from rocketc.broker.fast_failure import patience
@@ -206,6 +207,7 @@ class BrokerController:
         )
         self.path.takes_halves = not config.reject_transaction_message
         self.op_marks = OpMarks(self.path, config, peer_host(host), clock)
+        self.decisions = Decisions(store, self.op_marks, self.transaction_stats.give_up)
         if self.is_slave:
             forget_wheel(store.path)
         self.timers = TimerService(store, config, clock)
@@ -226,6 +228,7 @@ class BrokerController:
             store,
             self.copies,
             self.op_marks,
+            self.decisions,
             self.topics,
             self.offsets,
             self.producers,
@@ -348,7 +351,7 @@ class BrokerController:
         ends = EndTransactionProcessor(
             store,
             self.copies,
-            self.op_marks,
+            self.decisions,
             self.topics,
             self.delays,
             config,

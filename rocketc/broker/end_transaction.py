@@ -6,17 +6,18 @@ Source: RocketMQ EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from rocketc._layout import FLAG_COMMIT, FLAG_ROLLBACK
+from rocketc._layout import FLAG_COMMIT, FLAG_ROLLBACK, PROPERTY_UNIQUE_KEY
 from rocketc.broker import names
 from rocketc.broker._end_path import EndPath
 from rocketc.broker._send_path import SendPath
 from rocketc.broker.config import BrokerConfig
+from rocketc.broker.decisions import RETRIED_MS, Decisions
 from rocketc.broker.delays import DelayService, delay_level, delayed
 from rocketc.broker.half_messages import HALF_QUEUE, HalfMessage, Place, committed_flags, immunity_ms
-from rocketc.broker.op_marks import OpMarks
 from rocketc.broker.send import encode_properties, failed, refusal
 from rocketc.broker.send_back import ReadStore
 from rocketc.broker.topics import TopicManager
@@ -34,6 +35,7 @@ from rocketc.tables.config_manager import Clock
 END_TRANSACTION, RESUME_CHECK = 37, 323
 UNKNOWN = 0  # commitOrRollback of a producer that does not know yet
 RECENT_BYTES = 64 << 20  # at the end of the log: they are in memory
+DISPATCH_SECONDS = 1.0  # that an end waits until its half message is in its queue and in the index
 
 _NO_ANSWER = Answer(frame=b"")
 _NOT_FOUND = "Find prepared transaction message failed"
@@ -89,15 +91,16 @@ class HalfStore(ReadStore, Protocol):
 
     def get_raw(self, topic: str, queue_id: int, offset: int, max_count: int, /) -> RawGetResult: ...
     def max_offset(self, topic: str, queue_id: int, /, *, committed: bool = True) -> int: ...
+    def wait_dispatched(self, timeout: float | None = None) -> bool: ...
 
 
 class EndTransactionProcessor:
     """Ends transactions.
 
-    copies  stores committed messages
-    marks   gets the half messages that are ended
-    delays  delivers a committed message that has a delay
-    stats   counts transactions
+    copies     stores committed messages
+    decisions  says which transactions are ended, and gets each end
+    delays     delivers a committed message that has a delay
+    stats      counts transactions
     """
 
     codes = (END_TRANSACTION, RESUME_CHECK)
@@ -106,14 +109,14 @@ class EndTransactionProcessor:
         self,
         store: HalfStore,
         copies: Copies,
-        marks: OpMarks,
+        decisions: Decisions,
         topics: TopicManager,
         delays: DelayService,
         config: BrokerConfig,
         clock: Clock,
         stats: TransactionStats,
     ) -> None:
-        self._store, self._copies, self._marks = store, copies, marks
+        self._store, self._copies, self._decisions = store, copies, decisions
         self._topics, self._delays = topics, delays
         self._config, self._clock, self._stats = config, clock, stats
         self._loop = asyncio.get_running_loop()
@@ -126,12 +129,14 @@ class EndTransactionProcessor:
             self._topics,
             lambda topic: self._topics.get(topic) is not None,
             self._config,
-            self._marks.add,
+            self._decisions.marks,
+            self._decisions.since,
+            RETRIED_MS,
             self._stats,
             self._clock,
             names.HALF_TOPIC,
-            (names.REAL_TOPIC, names.REAL_QUEUE, names.PRODUCER_GROUP),
-            (names.CHECK_IMMUNITY,),
+            (names.REAL_TOPIC, names.REAL_QUEUE, names.PRODUCER_GROUP, PROPERTY_UNIQUE_KEY),
+            (names.CHECK_IMMUNITY, names.CHECK_TIMES),
         )
 
     def process(self, call: Call) -> Answer | None:
@@ -152,11 +157,21 @@ class EndTransactionProcessor:
     # reading
 
     def _read(self, call: Call, phy_offset: int, then: Callable[[Call, Message | None], Answer]) -> Answer | None:
-        """Answer with the record at a physical offset. A thread reads old ones."""
-        if not self._store.background or phy_offset >= self._store.max_phy_offset - RECENT_BYTES:
+        """Answer with the record at a physical offset. A thread reads old ones, and waits for those that are new."""
+        if not self._store.background:
             return then(call, self._look(phy_offset))
+        if phy_offset >= self._store.max_phy_offset - RECENT_BYTES:
+            message = self._look(phy_offset)
+            if message is None or not self._is_new(message):
+                return then(call, message)
         self._loop.run_in_executor(None, self._read_cold, call, phy_offset, then)
         return None
+
+    def _is_new(self, message: Message) -> bool:
+        """Whether a half message is not in its queue yet, and perhaps not in the index, where Decisions looks."""
+        if message.topic != names.HALF_TOPIC:
+            return False
+        return message.queue_offset >= self._store.max_offset(message.topic, message.queue_id)
 
     def _look(self, phy_offset: int) -> Message | None:
         try:
@@ -166,6 +181,10 @@ class EndTransactionProcessor:
 
     def _read_cold(self, call: Call, phy_offset: int, then: Callable[[Call, Message | None], Answer]) -> None:
         message = self._look(phy_offset)
+        with contextlib.suppress(RocketcError, OSError):
+            self._store.wait_dispatched(DISPATCH_SECONDS)
+        if message is not None and message.topic == names.HALF_TOPIC:
+            self._decisions.find(HalfMessage(message))  # so that all it reads is in memory
         self._loop.call_soon_threadsafe(self._answer_cold, call, message, then)
 
     def _answer_cold(self, call: Call, message: Message | None, then: Callable[[Call, Message | None], Answer]) -> None:
@@ -191,6 +210,10 @@ class EndTransactionProcessor:
             return Answer(Code.SYSTEM_ERROR, remark="The transaction state table offset wrong")
         if not self._is_queued(half.message):
             return Answer(Code.SYSTEM_ERROR, remark=_NOT_FOUND)
+        transaction = self._decisions.find(half)
+        if transaction.is_decided:
+            self._decisions.close(transaction)
+            return Answer(Code.SYSTEM_ERROR, remark=_decided(half))
         if asked["commitOrRollback"] == FLAG_COMMIT:
             refused = self._commit(half, half.place)
             if refused is not None:
@@ -198,7 +221,7 @@ class EndTransactionProcessor:
             self._stats.of(half.place.topic).commit(max(self._clock() - half.born_timestamp, 0) / 1000)
         else:
             self._stats.of(half.place.topic).roll_back()
-        self._marks.add(half.message.queue_id, queue_offset)
+        self._decisions.close(transaction)
         return Answer()
 
     def _is_queued(self, message: Message) -> bool:
@@ -255,6 +278,11 @@ class EndTransactionProcessor:
         if refused is not None:
             return Answer(Code.SYSTEM_ERROR, remark=f"Put message back to {names.HALF_TOPIC} failed: {refused[1]}")
         return Answer()
+
+
+def _decided(half: HalfMessage) -> str:
+    key, group = (half.properties.get(name) for name in (PROPERTY_UNIQUE_KEY, names.PRODUCER_GROUP))
+    return f"transaction {key} of group {group} is ended already: the first decision holds, and this one is ignored"
 
 
 def _phy_offset(msg_id: str) -> int:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 
 from rocketc._layout import PROPERTY_TAGS, PROPERTY_WAIT
 from rocketc.broker import names
+from rocketc.broker._ended_halves import EndedHalves
 from rocketc.broker._send_path import SendPath
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.half_messages import OP_TAG, op_body
@@ -24,21 +26,24 @@ _PROPERTIES = encode_properties({PROPERTY_WAIT: "true", PROPERTY_TAGS: OP_TAG})
 
 
 class OpMarks:
-    """The marks that are not stored yet. A kill loses them: the check service then asks the producer again.
+    """The marks that are not stored yet. A kill loses them: Decisions then looks for the committed message.
 
     path    appends to the store
     config  transactionOpMsgMaxSize: bytes of the body of an op message
             transactionOpBatchInterval: ms that a mark waits
     host    of this broker, in stored form
     clock   ms since the epoch
+    ended   the half messages that are marked, also by marks that are stored
     Create it on the thread of the event loop.
     """
 
     def __init__(self, path: SendPath, config: BrokerConfig, host: bytes, clock: Clock) -> None:
         self._path, self._config, self._host, self._clock = path, config, host, clock
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[int, dict[int, None]] = {}  # offsets by half queue, in the order in which they came
-        self._sizes: dict[int, int] = {}  # bytes of their bodies, by half queue
+        self.ended = EndedHalves()
+        # offsets by half queue, in the order in which they came
+        self._waiting: defaultdict[int, dict[int, None]] = defaultdict(dict)
+        self._sizes: defaultdict[int, int] = defaultdict(int)  # bytes of their bodies, by half queue
         self._timer: asyncio.TimerHandle | None = None
         self._is_refused = False
 
@@ -51,14 +56,15 @@ class OpMarks:
 
     def add(self, queue_id: int, offset: int) -> bool:
         """Mark the half message at an offset of a half queue as ended. False: the store refuses the mark."""
-        waiting = self._waiting.setdefault(queue_id, {})
+        self.ended.add(queue_id, offset)
+        waiting = self._waiting[queue_id]
         if offset in waiting:
             return True
         if len(waiting) >= WAITING_MOST:
             return self._put(queue_id, [offset])
         waiting[offset] = None
-        self._sizes[queue_id] = self._sizes.get(queue_id, 0) + len(str(offset)) + 1
-        if self._sizes[queue_id] > self._config.transaction_op_msg_max_size and not self._is_refused:
+        size = self._sizes[queue_id] = self._sizes[queue_id] + len(str(offset)) + 1
+        if size > self._config.transaction_op_msg_max_size and not self._is_refused:
             self._flush(queue_id, self._config.transaction_op_msg_max_size)
         if self._timer is None:
             self._timer = self._loop.call_later(self._config.transaction_op_batch_interval / 1000, self._on_time)

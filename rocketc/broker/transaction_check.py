@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from rocketc.broker import names
+from rocketc.broker._ended_halves import EndedHalves
 from rocketc.broker.half_messages import number_in
 
 OPS_MOST = 32  # op messages of one read
 PASS_MS = 60_000
 WAIT_SECONDS = 1.0  # for op marks that are on their way, and after a refused put
-_PAGE_BITS = 13
 TURN = 512  # half messages that are passed over without a turn of the loop
 
 
@@ -61,22 +61,26 @@ class ReadHalf(NamedTuple):
     offset: int
 
 
+# The answer to PutBack, Ask and GiveUp: whether the half message is done. It is done, too, if its transaction is
+# decided: then no copy is stored, and no producer is asked.
+
+
 class PutBack(NamedTuple):
-    """Store a copy of a half message at the end, whose producer is not asked yet. The answer: whether it is stored."""
+    """Store a copy of a half message at the end, whose producer is not asked yet."""
 
     half: Any
     times: int
 
 
 class Ask(NamedTuple):
-    """Store a copy of a half message at the end, then ask its producer. The answer: whether the copy is stored."""
+    """Store a copy of a half message at the end, then ask its producer."""
 
     half: Any
     times: int
 
 
 class GiveUp(NamedTuple):
-    """Store a copy of a half message in the topic of those that are given up. The answer: whether it is stored."""
+    """Store a copy of a half message in the topic of those that are given up."""
 
     half: Any
     times: int
@@ -128,8 +132,6 @@ class NoHalf(NamedTuple):
 class OpProgress:
     """The op messages that a pass has read: which half messages they mark, and up to where they are done.
 
-    A mark takes a bit, so that the marks of millions of half messages need little memory.
-
     >>> ops = OpProgress(0)
     >>> ops.add(Ops([Op(0, 0, [10, 12]), Op(1, 0, [11]), Op(2, 0, [15])], next_offset=3))
     >>> ops.is_marked(11), ops.is_marked(13), [ops.done(half) for half in (10, 12, 13, 16)]
@@ -138,28 +140,22 @@ class OpProgress:
 
     def __init__(self, offset: int) -> None:
         self.next_offset = offset  # of the next read
-        self._pages: dict[int, bytearray] = {}  # bits of half messages, by their offset >> _PAGE_BITS
+        self._ended = EndedHalves()
         self._read: deque[tuple[int, int]] = deque()  # op message, and the last half message of it and those before
 
     def add(self, ops: Ops) -> None:
         """Note what a read has found."""
         self.next_offset = ops.next_offset
-        number, page = -1, bytearray()
         for op in ops.found:
             for half in op.halves:
-                if half >> _PAGE_BITS != number:
-                    number = half >> _PAGE_BITS
-                    page = self._pages.setdefault(number, bytearray(1 << _PAGE_BITS - 3))
-                page[(half & (1 << _PAGE_BITS) - 1) >> 3] |= 1 << (half & 7)
+                self._ended.add(0, half)
             last = max(op.halves, default=-1)
             if not self._read or last > self._read[-1][1]:
                 self._read.append((op.offset, last))
 
     def is_marked(self, half: int) -> bool:
         """Whether a half message is marked as ended."""
-        page = self._pages.get(half >> _PAGE_BITS)
-        at = half & (1 << _PAGE_BITS) - 1
-        return page is not None and bool(page[at >> 3] & 1 << (at & 7))
+        return self._ended.has(0, half)
 
     def done(self, half: int) -> int:
         """Return the first op message that is not done, if all half messages before `half` are."""

@@ -15,7 +15,8 @@ from typing import Any
 from rocketc._layout import PROPERTY_UNIQUE_KEY, PROPERTY_WAIT
 from rocketc.broker import names
 from rocketc.broker.config import BrokerConfig
-from rocketc.broker.end_transaction import Copies, Stored
+from rocketc.broker.decisions import Decisions
+from rocketc.broker.end_transaction import RECENT_BYTES, Copies, Stored
 from rocketc.broker.half_messages import HalfMessage, op_offsets
 from rocketc.broker.offsets import ConsumerOffsetManager
 from rocketc.broker.op_marks import OpMarks
@@ -106,6 +107,7 @@ class TransactionService:
 
     copies     stores copies of half messages
     marks      the ends that are not stored yet
+    decisions  says which transactions are ended by another half message, or were committed before a kill
     offsets    keeps how far it is, as the offsets of the group CID_RMQ_SYS_TRANS
     send       sends a client a request that is not answered
     host       (address, port) that clients know
@@ -118,6 +120,7 @@ class TransactionService:
         store: MessageStore,
         copies: Copies,
         marks: OpMarks,
+        decisions: Decisions,
         topics: TopicManager,
         offsets: ConsumerOffsetManager,
         producers: ProducerManager,
@@ -130,6 +133,7 @@ class TransactionService:
         given_up: Callable[[str], object] = lambda topic: None,
     ) -> None:
         self._store, self._copies, self._marks, self._topics = store, copies, marks, topics
+        self._decisions = decisions
         self._offsets, self._producers, self._config = offsets, producers, config
         self._send, self._may_send, self._host, self._clock, self._given_up = send, may_send, host, clock, given_up
         self._loop = asyncio.get_running_loop()
@@ -157,6 +161,7 @@ class TransactionService:
         topic = self._topics.get(names.HALF_TOPIC)
         for queue_id in range(1 if topic is None else max(topic.read_queue_nums, 1)):
             half, op = (self._offset(name, queue_id) for name in (names.HALF_TOPIC, names.OP_HALF_TOPIC))
+            self._decisions.forget(queue_id)
             if half >= 0 and op >= 0:
                 await self._pass(queue_id, half, op)
 
@@ -222,9 +227,20 @@ class TransactionService:
             await asyncio.sleep(step.seconds)
             return None
         half: HalfMessage = step.half
+        if await self._is_decided(half):
+            return True
         if isinstance(step, PutBack):
             return self._copy(half, names.HALF_TOPIC, halves.queue_id, half.immune(step.times)).refused is None
         return self._ask(half, step.times) if isinstance(step, Ask) else self._give_up(half, step.times)
+
+    async def _is_decided(self, half: HalfMessage) -> bool:
+        """Whether the transaction of a half message is decided; then it is marked. A thread reads old messages."""
+        if half.message.phy_offset < self._store.max_phy_offset - RECENT_BYTES:
+            await self._in_thread(partial(self._decisions.find, half))  # so that all it reads is in memory
+        transaction = self._decisions.find(half)
+        if transaction.is_decided:
+            self._decisions.close(transaction)
+        return transaction.is_decided
 
     def _copy(self, half: HalfMessage, topic: str, queue_id: int, properties: dict[str, str]) -> Stored:
         """Store a copy. If its properties are too long for a record, it lacks some that brokers add."""

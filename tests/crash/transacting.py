@@ -95,7 +95,8 @@ async def lived(
     await producer.end()
     await broker.close()
     store.close()
-    assert story.errors == []
+    # A killed broker leaves copies of a half message: the producer is asked about each, and its first answer counts.
+    assert [error for error in story.errors if life == 1 or "is ended already" not in str(error)] == []
     tell("closed")
 
 
@@ -161,12 +162,12 @@ def assert_survives(root: Path, fields: dict[str, Any], told: list[str], says: o
     after = left_in(root, fields)
     undecided = {name for name in before.open if name[0] == "k"}
     assert undecided <= asked_names.keys(), (says, "not asked", asked_names)
+    # The committed message counts as a decision if the mark is lost: its producer is not asked.
     assert {n: c for n, c in asked_names.items() if n not in undecided} == {
-        n: c for n, c in before.open.items() if n not in undecided
+        n: c for n, c in before.open.items() if n not in undecided and n not in before.delivered
     }, (says, before, asked_names)
-    # A commit is repeated only if its producer is asked again.
-    wanted = before.delivered + Counter({n: c for n, c in before.open.items() if n[0] in "cl"})
-    assert after.delivered == wanted, (says, before, after)
+    wanted = before.delivered.keys() | {n for n in before.open if n[0] in "cl"}
+    assert after.delivered == Counter(wanted), (says, before, after)
     assert {name for name in of["half"] if name[0] in "cl"} <= after.delivered.keys(), (says, after)
     assert set(after.open) == undecided, (says, after)
     assert rocketc.verify(root).is_whole, says

@@ -1,7 +1,8 @@
 """A cluster on virtual time with producers of transactions; a seed decides what goes wrong.
 
-A message that its local transaction commits is delivered; one that is rolled back, or not decided, never is, at any
-time. `python -m simulation.transaction_cluster FOLDER SEED...` runs seeds and prints a line of JSON for each.
+A message that its local transaction commits is delivered once by a broker; one that is rolled back, or not decided,
+never is, at any time.
+`python -m simulation.transaction_cluster FOLDER SEED...` runs seeds and prints a line of JSON for each.
 `--mutant NAME` breaks broker or client first, see simulation.transaction_mutants.
 """
 
@@ -27,6 +28,7 @@ from rocketc.broker import controller, names
 CHAOS_SECONDS = 60.0
 QUIET_SECONDS = 180.0  # after the last fault: all that can be decided is decided
 STILL_SECONDS = 60.0
+DELIVERIES_MOST = 1  # of a message by one broker, over all its lives
 LOOK_SECONDS = 0.25
 TOPICS = ["orders", "audit"]
 SETTINGS = {"transaction_check_interval": 2000, "transaction_time_out": 3000}
@@ -63,6 +65,8 @@ class Host(client_cluster.Host):
     def _check(self, message: Any, topic: str, queue: int) -> None:
         key = bytes(message.body).partition(b"|")[0]
         self.delivered[key] = self.delivered.get(key, 0) + 1
+        if self.delivered[key] > DELIVERIES_MOST:
+            self._history.fault(f"{key!r} is delivered {self.delivered[key]} times")
         if self._database.decided.get(key) is not True:
             self._history.fault(f"{key!r} is delivered at {self._network.now():.2f}, but it is not committed")
         properties = message.properties

@@ -8,7 +8,7 @@ from typing import Any
 from simulation.client_mutants import Change, later, replace
 
 from rocketc._layout import FLAG_COMMIT
-from rocketc.broker import end_transaction, op_marks, transaction_check, transactions
+from rocketc.broker import decisions, end_transaction, op_marks, transaction_check, transactions
 from rocketc.client import async_transaction_producer, transaction_checks, transaction_states
 
 MUTANTS: dict[str, tuple[Change, str]] = {}  # what breaks the code, and words of what is then found
@@ -98,6 +98,24 @@ def every_half_message_is_marked() -> None:
         return init(self, call, message)
 
     replace(end_transaction.EndTransactionProcessor, "_end", ended)
+
+
+@mutant("is delivered 2 times")
+def a_second_decision_counts() -> None:
+    only_the_processor()
+    replace(decisions.Decisions, "find", lambda self, half: decisions.Transaction([half], False))
+
+
+@mutant("is delivered 2 times")
+def only_marks_are_decisions() -> None:
+    """A kill loses those that are not stored yet."""
+    replace(decisions.Decisions, "_is_committed", lambda self, half: False)
+
+
+@mutant("is delivered 2 times")
+def each_half_message_is_a_transaction() -> None:
+    only_the_processor()
+    replace(decisions.Decisions, "_halves", lambda self, half: iter([half]))
 
 
 @mutant("is given up too early")

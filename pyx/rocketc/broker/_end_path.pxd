@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc.broker._empty_answer cimport EmptyAnswer
+from rocketc.broker._ended_halves cimport EndedHalves
 from rocketc.broker._send_path cimport SendPath
 from rocketc.broker._transaction_counts cimport TopicTransactions, TransactionCounters
 from rocketc.format._record cimport Record
@@ -20,8 +21,10 @@ cdef enum:
 ctypedef struct HalfParts:
     const uint8_t* topic        # where it goes when it is committed
     const uint8_t* group        # of its producer
+    const uint8_t* key          # UNIQ_KEY; NULL: none
     int32_t topic_size
     int32_t group_size
+    int32_t key_size
     int32_t queue_id
     int32_t size                # bytes of the properties, without the CRC of the record
 
@@ -33,6 +36,10 @@ cdef class EndPath(FastPath):
         object _config          # a BrokerConfig
         object _check           # returns whether a topic is known
         object _mark            # called with the queue and the offset of each half message that is ended
+        EndedHalves _ended
+        int64_t _since          # half messages from this physical offset on were stored by this process
+        int64_t _retried        # ms
+        int32_t _key_hash       # of "half topic#", where the hashes of keys continue
         object _clock
         object _topics          # with a `generation`
         TransactionCounters _counters
@@ -50,4 +57,5 @@ cdef class EndPath(FastPath):
     )
     cdef bint _find_parts(self, const Record* half, HalfParts* parts) noexcept
     cdef bint _is_queued(self, int32_t queue_id, int64_t offset, int64_t phy_offset) noexcept
+    cdef bint _is_alone(self, const Record* half, const HalfParts* parts) noexcept
     cdef bint _commit(self, const Record* half, const HalfParts* parts) except -1

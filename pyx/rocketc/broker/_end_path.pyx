@@ -1,27 +1,32 @@
 # cython: language_level=3
 """Ends of transactions, from the frame to the committed message in the log and the answer.
 
-The half message is read from the map of the log. The EndTransactionProcessor has all of RocketMQ's rules, and gets
-what is unusual: a delay, a new topic, a half message that is not in memory, an error. Both give the same result.
+The half message is read from the map of the log. The EndTransactionProcessor has all rules. It gets what is unusual: a
+delay, a new topic, an error, a half message that is not in memory, a transaction with several half messages. Both give
+the same result.
 Source: RocketMQ EndTransactionProcessor.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcmp
 
 from rocketc.broker._appending cimport bytes_at
 from rocketc.broker._empty_answer cimport EmptyAnswer
 from rocketc.broker._held_record cimport hold_record
 from rocketc.c.bytes cimport rc_get_i32, rc_get_i64
+from rocketc.c.jhash cimport rc_jhash, rc_jhash_from
 from rocketc.c.layout cimport (
     RC_FLAG_COMMIT, RC_FLAG_INNER_BATCH, RC_FLAG_ROLLBACK, RC_FLAG_TRANSACTION_MASK, RC_MSG_BORN_HOST_AT,
     RC_MSG_BORN_TIMESTAMP_AT, RC_MSG_QUEUE_ID_AT, RC_MSG_RECONSUME_TIMES_PAST, RC_MSG_STORE_HOST_PAST,
+    RC_MSG_STORE_TIMESTAMP_PAST,
     RC_PROPERTY_CRC32, RC_PROPERTY_DELAY, RC_PROPERTY_SEPARATOR, RC_PROP_CRC_BYTES,
 )
 from rocketc.c.status cimport RC_OK
 from rocketc.derived._consume_queue_units cimport cq_read, cq_unit_of
+from rocketc.derived._index_file_queue cimport IndexCursor, index_cursor, key_hash
+from rocketc.derived._key_index cimport KeyIndex
 from rocketc.derived._queue_files cimport ConsumeQueue
 from rocketc.files._append_file cimport FileState
 from rocketc.format._queue_units cimport Unit
@@ -37,6 +42,7 @@ cdef enum:
     FLAG_ANSWER = 1
     FLAG_ONEWAY = 2
     KNOWN_MOST = 16384          # topics that are kept
+    HITS = 4                    # of a key in the index
     DIGITS_MOST = 10            # of a queue id
 
 # The names of the fields, and their places.
@@ -57,6 +63,7 @@ cdef enum:
     REAL_TOPIC = 4
     REAL_QUEUE = 5
     PRODUCER_GROUP = 6
+    UNIQUE_KEY = 7
 
 
 cdef int64_t queue_of(const uint8_t* p, const uint8_t* end) noexcept nogil:
@@ -80,22 +87,29 @@ cdef class EndPath(FastPath):
     topics      `generation` changes with the topics
     check       called with the name of a topic; returns whether it is known
     config      its broker_id is 0 for a master
-    mark        called with the queue and the offset of each half message that is ended
+    marks       an OpMarks: has the half messages that are ended, and gets each end
+    since       physical offset: half messages from there on were stored by this process
+    retried     ms in which a send is tried again
     counters    count the transactions
     clock       ms since the epoch
     half_topic  of half messages
-    names       of the properties for the topic, the queue and the group of the producer, in this order
+    names       of the properties for the topic, the queue, the group of the producer and the unique key, in this order
     special     names of properties; the processor gets a half message with one of them
     """
 
     def __init__(
-        self, SendPath sends not None, Getting store not None, topics, check, config, mark,
-        TransactionCounters counters not None, clock, str half_topic not None, names, special,
+        self, SendPath sends not None, Getting store not None, topics, check, config, marks,
+        int64_t since, int64_t retried, TransactionCounters counters not None, clock, str half_topic not None, names,
+        special,
     ):
         self._sends, self._store, self._topics = sends, store, topics
-        self._check, self._config, self._mark, self._clock = check, config, mark, clock
+        self._check, self._config, self._clock = check, config, clock
+        self._mark, self._ended, self._since, self._retried = marks.add, marks.ended, since, retried
         self._counters = counters
         self._half_topic = half_topic.encode()
+        self._key_hash = rc_jhash_from(
+            rc_jhash(bytes_at(self._half_topic), <size_t>PyBytes_GET_SIZE(self._half_topic)), b"#", 1,
+        )
         self._known = {}
         self._times = sends.times.of(END_TRANSACTION, 0, False)
         self._names = TextTable()
@@ -203,6 +217,8 @@ cdef class EndPath(FastPath):
         counts = self._known_topic(&parts)
         if counts is None or f.cut != 0 or not self._is_queued(queue_id[0], half.queue_offset, half.phy_offset):
             return None
+        if not self._is_alone(&half, &parts) or self._ended.has(queue_id[0], half.queue_offset):
+            return None                 # its transaction may be decided
         if numbers[KIND] == RC_FLAG_COMMIT and not self._commit(&half, &parts):
             return None
         return counts
@@ -216,8 +232,8 @@ cdef class EndPath(FastPath):
         cdef int verdict
         if may_have_property_crc(half) and has_property_crc(half):
             end -= RC_PROP_CRC_BYTES        # the log adds its own
-        parts.topic = parts.group = NULL
-        parts.topic_size = parts.group_size = 0
+        parts.topic = parts.group = parts.key = NULL
+        parts.topic_size = parts.group_size = parts.key_size = 0
         parts.queue_id = -1
         parts.size = <int32_t>(end - p)
         while p < end:
@@ -247,6 +263,11 @@ cdef class EndPath(FastPath):
                     return False
                 parts.group = middle
                 parts.group_size = <int32_t>(stop - middle)
+            elif verdict == UNIQUE_KEY:
+                if parts.key != NULL:
+                    return False
+                parts.key = middle
+                parts.key_size = <int32_t>(stop - middle)
             p = stop + 1
         return parts.topic != NULL and parts.group != NULL and parts.queue_id >= 0
 
@@ -261,6 +282,29 @@ cdef class EndPath(FastPath):
         if q == NULL or cq_unit_of(q, offset, &unit) != RC_OK or unit < 0:
             return False
         return cq_read(q, unit, 1, &u, &got) == RC_OK and got == 1 and u.phy_offset == phy_offset
+
+    cdef bint _is_alone(self, const Record* half, const HalfParts* parts) noexcept:
+        """Whether no other half message has the key. False: the processor must find out if the transaction is decided.
+
+        A half message of an earlier process may be decided by a mark, or by a committed message, of that process.
+        """
+        cdef int64_t hits[HITS]
+        cdef IndexCursor cursor
+        cdef KeyIndex index = self._store.lookups.index
+        cdef int i, n
+        if half.phy_offset < self._since:
+            return False
+        if index is None or parts.key_size == 0:
+            return True
+        index_cursor(&cursor, False)
+        n = index.find(
+            key_hash(rc_jhash_from(self._key_hash, parts.key, <size_t>parts.key_size)),
+            rc_get_i64(half.tail + RC_MSG_STORE_TIMESTAMP_PAST) - self._retried, INT64_MAX, hits, HITS, &cursor,
+        )
+        for i in range(n):
+            if hits[i] != half.phy_offset:
+                return False
+        return 0 <= n < HITS
 
     cdef bint _commit(self, const Record* half, const HalfParts* parts) except -1:
         """Append the committed message. False: it is not stored. Raises the errors of put()."""

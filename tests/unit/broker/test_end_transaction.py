@@ -14,7 +14,7 @@ from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command
 
 HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
-SENT = "UNIQ_KEY\1K1\2TRAN_MSG\1true\2PGROUP\1shop\2TAGS\1web\2WAIT\1true\2"
+SENT = "TRAN_MSG\1true\2PGROUP\1shop\2TAGS\1web\2WAIT\1true\2"
 COMMIT, ROLLBACK = 8, 12
 
 
@@ -36,12 +36,15 @@ def play(tmp_path, request):
     return run
 
 
-async def prepared(client, extra="", **how):
-    """Send a half message; return the fields of its end."""
-    answer = await client.send(properties=SENT + extra, **{"queueId": 2, **how})
+async def prepared(client, extra="", key=None, group="shop", **how):
+    """Send a half message; return the fields of its end. The first key is K1."""
+    client.halves = getattr(client, "halves", 0) + 1
+    key = key or f"K{client.halves}"
+    properties = f"UNIQ_KEY\1{key}\2{SENT.replace('shop', group)}{extra}"
+    answer = await client.send(properties=properties, **{"queueId": 2, **how})
     assert answer.code == 0, answer.remark
     return {
-        "producerGroup": "shop", "tranStateTableOffset": int(answer.fields["queueOffset"]), "msgId": "K1",
+        "producerGroup": group, "tranStateTableOffset": int(answer.fields["queueOffset"]), "msgId": key,
         "commitLogOffset": decode_offset_id(answer.fields["msgId"]).phy_offset,
     }  # fmt: skip
 
@@ -160,12 +163,145 @@ def test_rollback_only_marks(play):
     play(main)
 
 
-def test_a_commit_that_is_repeated_stores_a_second_copy(play):
+DECIDED = "transaction K1 of group shop is ended already: the first decision holds, and this one is ignored"
+
+
+@pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("is_checked", [False, True])
+def test_the_first_decision_holds(play, first, is_checked):
     async def main(stage, client):
         half = await prepared(client)
-        for kind in (COMMIT, COMMIT, ROLLBACK):
-            assert (await end(client, half, kind)).code == 0
-        assert len(await stored(stage, "orders", 2)) == 2 and await marks(stage) == [0]
+        assert (await end(client, half, first)).code == 0
+        for _ in range(2):  # the mark waits; it is stored
+            for kind in (COMMIT, ROLLBACK):
+                answer = await end(client, half, kind, fromTransactionCheck=is_checked)
+                assert (answer.code, answer.remark) == (Code.SYSTEM_ERROR, DECIDED)
+            assert await marks(stage) == [0]
+        assert len(await stored(stage, "orders", 2)) == (first == COMMIT)
+        [counts] = [one for one in stage.broker.transaction_stats.all() if one.topic == "orders"]
+        assert counts.committed + counts.rolled_back == 1
+        assert stage.broker.transaction_stats.open.get("orders") == 0
+
+    play(main)
+
+
+@pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_send_that_is_tried_again_is_one_transaction(play, first, which):
+    async def main(stage, client):
+        halves = [await prepared(client, key="K1") for _ in range(2)]
+        other = await prepared(client, key="K1", group="other")
+        assert (await end(client, halves[which], first)).code == 0
+        for half in halves:
+            answer = await end(client, half, COMMIT)
+            assert (answer.code, answer.remark) == (Code.SYSTEM_ERROR, DECIDED)
+        assert len(await stored(stage, "orders", 2)) == (first == COMMIT) and sorted(await marks(stage)) == [0, 1]
+        assert stage.broker.transaction_stats.open.get("orders") == 1
+        assert (await end(client, other, COMMIT)).code == 0  # a transaction of another group
+        assert stage.broker.transaction_stats.open.get("orders") == 0
+
+    play(main)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_halves_that_come_after_the_decision_are_of_the_same_transaction(play, which):
+    async def main(stage, client):
+        first = await prepared(client, key="K1")
+        assert (await end(client, first, ROLLBACK)).code == 0
+        await asyncio.sleep(30.0 * which)
+        assert (await end(client, await prepared(client, key="K1"), COMMIT)).code == 1
+        assert await stored(stage, "orders", 2) == []
+
+    play(main)
+
+
+def test_half_messages_without_a_key_are_transactions_of_their_own(play):
+    async def main(stage, client):
+        for _ in range(2):
+            answer = await client.send(properties=SENT, queueId=2)
+            half = {
+                "producerGroup": "shop", "tranStateTableOffset": int(answer.fields["queueOffset"]), "msgId": "",
+                "commitLogOffset": decode_offset_id(answer.fields["msgId"]).phy_offset,
+            }  # fmt: skip
+            assert [(await end(client, half, COMMIT)).code for _ in range(2)] == [0, 1]
+        assert len(await stored(stage, "orders", 2)) == 2
+
+    play(main)
+
+
+@pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("is_marked", [True, False])
+@pytest.mark.parametrize("is_again", [True, False])
+def test_the_first_decision_holds_after_a_restart(tmp_path, monkeypatch, first, is_marked, is_again):
+    """A kill loses marks. Then a commit is known by its message, and a rollback is not known."""
+    halves, notes = [], []
+
+    async def decide():
+        async with scene(tmp_path) as stage:
+            client = stage.client()
+            await client.send(body=b"first", queueId=9999)
+            for _ in range(1 + is_again):
+                halves.append(await prepared(client, key="K1"))
+            assert (await end(client, halves[0], first)).code == 0
+            if not is_marked:
+                monkeypatch.setattr(stage.broker.op_marks, "_put", lambda queue_id, offsets: notes.append(offsets))
+
+    async def decide_again():
+        async with scene(tmp_path) as stage:
+            client = stage.client()
+            answers = [await end(client, half, COMMIT) for half in reversed(halves)]
+            is_known = is_marked or first == COMMIT
+            assert [answer.code for answer in answers] == [int(is_known)] + [1] * is_again
+            assert answers[-1].remark == DECIDED or not (is_known or is_again)
+            assert len(await stored(stage, "orders", 2)) == (first == COMMIT or not is_known)
+            if not is_marked:
+                assert sorted(await marks(stage)) == list(range(1 + is_again))
+
+    virtual.run(decide())
+    virtual.run(decide_again())
+
+
+def test_marks_of_long_ago_are_found(tmp_path, monkeypatch):
+    """The op queue is read from the half message on, once."""
+    monkeypatch.setattr("rocketc.broker.decisions.OPS_OF_A_READ", 3)
+    halves, reads = [], []
+
+    async def decide():
+        async with scene(tmp_path, transaction_op_msg_max_size=1) as stage:
+            client = stage.client()
+            await client.send(body=b"first", queueId=9999)
+            for n in range(20):
+                halves.append(await prepared(client))
+                await end(client, halves[-1], ROLLBACK if n % 5 else COMMIT)
+
+    async def decide_again():
+        async with scene(tmp_path) as stage:
+            client, read = stage.client(), stage.broker.decisions._read
+            monkeypatch.setattr(stage.broker.decisions, "_read", lambda *which: reads.append(which[1]) or read(*which))
+            for n in (18, 3, 3, 10, 0):
+                assert (await end(client, halves[n], COMMIT)).code == 1
+            assert len(await stored(stage, "orders", 2)) == 4 and sorted(reads) == sorted(set(reads))
+
+    virtual.run(decide())
+    virtual.run(decide_again())
+
+
+def test_an_index_that_can_not_be_read(play, monkeypatch, caplog):
+    """Each half message is known by its own mark then."""
+
+    async def main(stage, client):
+        stage.broker.pulls.path.ends = None
+        halves = [await prepared(client, key="K1") for _ in range(2)]
+
+        def fail(*arguments, **named):
+            raise OSError(5, "Input/output error")
+
+        processor = stage.broker.decisions
+        processor._store = types.SimpleNamespace(max_offset=stage.store.max_offset, query=fail)
+        codes = [(await end(client, half, ROLLBACK)).code for half in (*halves, *halves)]
+        assert codes == [0, 0, 1, 1]
+        warnings = [one for one in caplog.records if "the index can't be read" in one.getMessage()]
+        assert [one.levelname for one in warnings] == ["WARNING"] + ["DEBUG"] * (len(warnings) - 1)
 
     play(main)
 
@@ -332,12 +468,12 @@ def test_a_damaged_half_message(play, tmp_path):
 )  # fmt: skip
 def test_the_time_of_the_producer(play, text, age, is_late):
     async def main(stage, client):
-        half = await prepared(client, f"CHECK_IMMUNITY_TIME_IN_SECONDS\1{text}\2", bornTimestamp=stage.now() - age)
         for kind in (COMMIT, ROLLBACK):
-            answer = await end(client, half, kind)
-            assert answer.code == (Code.ILLEGAL_OPERATION if is_late else 0)
-        assert len(await stored(stage, "orders", 2)) == (not is_late)
-        assert (await end(client, half, COMMIT, fromTransactionCheck=True)).code == 0
+            extra = f"CHECK_IMMUNITY_TIME_IN_SECONDS\1{text}\2"
+            half = await prepared(client, extra, bornTimestamp=stage.now() - age)
+            assert (await end(client, half, kind)).code == (Code.ILLEGAL_OPERATION if is_late else 0)
+            assert (await end(client, half, kind, fromTransactionCheck=True)).code == (0 if is_late else 1)
+        assert len(await stored(stage, "orders", 2)) == 1
 
     play(main, delay=(0.0, 0.0))
 
@@ -369,7 +505,7 @@ def test_a_topic_that_is_being_deleted(play):
         half = await prepared(client)
         stage.broker.topics.hide(["orders"])
         assert (await end(client, half, COMMIT)).code == Code.TOPIC_NOT_EXIST
-        assert (await end(client, half, ROLLBACK)).code == 0
+        assert (await end(client, await prepared(client), ROLLBACK)).code == 0
         stage.broker.topics.unhide(["orders"])
         assert (await end(client, half, COMMIT)).code == 0
 
@@ -436,14 +572,14 @@ def test_an_old_half_is_read_by_a_thread(play, monkeypatch):
         stage.broker.pulls.path.ends = None
         half = await prepared(client)
         loop = asyncio.get_running_loop()
-        reading = []
+        reading, waited = [], []
         processor = stage.broker.server._processors[37]
         processor._store = types.SimpleNamespace(
             background=True, max_phy_offset=stage.store.max_phy_offset, message=stage.store.message,
-            max_offset=stage.store.max_offset, get_raw=stage.store.get_raw,
+            max_offset=stage.store.max_offset, get_raw=stage.store.get_raw, wait_dispatched=waited.append,
         )  # fmt: skip
         monkeypatch.setattr(loop, "run_in_executor", lambda pool, work, *given: reading.append((work, given)))
-        for kind, code in ((COMMIT, 0), (ROLLBACK, 0)):
+        for kind, code in ((COMMIT, 0), (ROLLBACK, 1)):
             ending = asyncio.ensure_future(end(client, half, kind))
             await asyncio.sleep(1)
             assert not ending.done()
@@ -455,7 +591,7 @@ def test_an_old_half_is_read_by_a_thread(play, monkeypatch):
         await asyncio.sleep(1)
         work, given = reading.pop()
         work(*given)
-        assert (await ending).code == Code.SYSTEM_ERROR
+        assert (await ending).code == Code.SYSTEM_ERROR and waited == [end_transaction.DISPATCH_SECONDS] * 3
         assert len(await stored(stage, "orders", 2)) == 1
 
     play(main)

@@ -400,6 +400,7 @@ def test_a_damaged_op_message_does_not_hide_others(play, tmp_path):
         at = data.index(b"1," + bytes([len(OP)]) + OP.encode())
         data[at + 2] = 1  # the size of its topic
         log.write_bytes(data)
+        stage.broker.op_marks.ended.forget(0, 8192)  # as a restart does
         await asyncio.sleep(20)
         assert set(keys(asked)) == {"K1"}
 
