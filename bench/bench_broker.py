@@ -12,6 +12,7 @@ import rows_overload
 import rows_pulls
 import rows_replicas
 import rows_sends
+import rows_topics
 from writing import Bench, recycle_pages, scratch
 
 bench = Bench("broker", __doc__)
@@ -48,6 +49,7 @@ def measured(folder: Path):
     rows_delays.retries(bench, folder)
     rows_overload.overload(bench, folder)
     rows_overload.beside_hostile_clients(bench, folder)
+    rows_topics.creations(bench, folder)
     rows_clients.memory(bench, folder)
     if brokers.has_java(bench.name):
         for release in RELEASES:

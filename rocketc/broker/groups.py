@@ -52,6 +52,7 @@ class GroupManager:
         changed: Callable[[SubscriptionGroupConfig], object] = lambda group: None,
     ) -> None:
         self.table = table
+        table.grow()
         self.is_auto_create = is_auto_create
         self._changed = changed
         for name in SYSTEM_GROUPS:

@@ -9,7 +9,8 @@ import asyncio
 import logging
 import random
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from rocketc.errors import BadRequestError, ConnectionLostError, NoAnswerError, NotSentError
@@ -26,31 +27,50 @@ _log = logging.getLogger("rocketc.broker")
 REGISTER_BROKER, UNREGISTER_BROKER, GET_ROUTEINFO_BY_TOPIC = 103, 104, 105
 ROUTE_SECONDS = 0.9  # a client waits 1 s for its first question about its queues
 READ_WRITE = PERM_READ | PERM_WRITE
+PART_TOPICS = 10_000  # of one registration: a frame has at most 16 MiB
+PAUSE_SECONDS = 5.0  # at least, between two registrations of all topics because one changed
 Connector = Callable[[str, int], Callable[[Callable[[], asyncio.Protocol]], Any]]
 
 
 def registration(
-    topics: Topics, changed: Iterable[TopicConfig] | None = None, *, permission: int = READ_WRITE
+    topics: Topics, listed: Iterable[TopicConfig], *, permission: int = READ_WRITE, unfinished: int = 0
 ) -> bytes:
     """Return the body of REGISTER_BROKER.
 
+    listed      the topics in it. A name server keeps the topics that a registration leaves out
     permission  of the broker: limits what clients may do with its topics
-    changed  only these topics; None: all. A name server keeps the topics that a registration leaves out
+    unfinished  number of the part, from 1, if other parts follow. The part then has a version of its own: a name server
+                takes changes only with a new version
 
     >>> import tempfile
     >>> registration(Topics(tempfile.mkdtemp()), [])[:40]
     b'{"filterServerList":[],"topicConfigSeria'
     """
     counter, timestamp = topics.version
-    told = dict(topics).values() if changed is None else changed
     wrapper = {
-        "dataVersion": {"counter": counter, "stateVersion": 0, "timestamp": timestamp},
-        "topicConfigTable": {topic.topic_name: _topic(topic, permission) for topic in told},
+        "dataVersion": {"counter": -unfinished if unfinished else counter, "stateVersion": 0, "timestamp": timestamp},
+        "topicConfigTable": {topic.topic_name: _topic(topic, permission) for topic in listed},
         "mappingDataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0},
         "topicQueueMappingDetailMap": {},
         "topicQueueMappingInfoMap": {},
     }
     return to_bytes({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}, compact=True)
+
+
+def registrations(topics: Topics, permission: int = READ_WRITE) -> Iterator[bytes]:
+    """Yield the bodies of REGISTER_BROKER that tell all topics: one, or several for a large table.
+
+    >>> import tempfile
+    >>> len(list(registrations(Topics(tempfile.mkdtemp()))))
+    1
+    """
+    rest = list(dict(topics).values())
+    part = 0
+    while len(rest) > PART_TOPICS:
+        part += 1
+        yield registration(topics, rest[:PART_TOPICS], permission=permission, unfinished=part)
+        del rest[:PART_TOPICS]
+    yield registration(topics, rest, permission=permission)
 
 
 def _topic(topic: TopicConfig, permission: int) -> dict[str, Any]:
@@ -95,9 +115,15 @@ class NameServers:
         self._identity, self._topics, self._timeout = identity, topics, timeout
         self._loop = asyncio.get_running_loop()
         connect = tcp_connector(self._loop) if connector is None else connector
-        self._channels = {one: Channel(connect(*split_address(one)), chance) for one in addresses}
-        self._is_registered = dict.fromkeys(self._channels, False)
+        self._channels = {
+            one: Channel(connect(*split_address(one)), chance, on_connect=partial(self._connected, one))
+            for one in addresses
+        }
+        self._connections = dict.fromkeys(self._channels, 0)  # how many there have been
+        self._registered_on = dict.fromkeys(self._channels, -1)  # the one over which it got all topics
         self._was_reached = dict.fromkeys(self._channels, True)
+        self._whole_at = dict.fromkeys(self._channels, 0.0)  # when a change may lead to a registration of all topics
+        self._later: asyncio.TimerHandle | None = None
         self._changed: dict[str, TopicConfig] = {}
         self._has_changes = asyncio.Event()
 
@@ -115,20 +141,59 @@ class NameServers:
     async def register(self, *, only_changes: bool = False) -> int:
         """Register with all name servers at once; return how many accepted it.
 
-        only_changes  tell name servers that have accepted a registration only the topics that changed since
+        only_changes  tell name servers that have accepted a registration only the topics that changed since. The others
+                      get all topics, but at most every PAUSE_SECONDS: with many topics that takes long
         """
         self._has_changes.clear()
         changed, self._changed = list(self._changed.values()), {}
-        bodies = {}
-        if not only_changes or not all(self._is_registered.values()):
-            bodies[False] = registration(self._topics, permission=self._permission())
-        if only_changes:
-            bodies[True] = registration(self._topics, changed, permission=self._permission())
-        calls = [self._register(one, bodies[only_changes and self._is_registered[one]]) for one in self._channels]
-        answers = [told for told in await asyncio.gather(*calls) if told is not None]
+        known = [one for one in self._channels if only_changes and self._knows_all(one)]
+        now = self._loop.time()
+        others = [
+            one for one in self._channels if one not in known and not (only_changes and now < self._whole_at[one])
+        ]
+        self._whole_at.update(dict.fromkeys(others, now + PAUSE_SECONDS))
+        if len(known) + len(others) < len(self._channels) and self._later is None:
+            self._later = self._loop.call_later(PAUSE_SECONDS, self._try_again)
+        permission = self._permission()
+        found = await asyncio.gather(
+            *[self._register_with(one, [registration(self._topics, changed, permission=permission)]) for one in known],
+            *[self._register_with(one, registrations(self._topics, permission), is_whole=True) for one in others],
+        )
+        answers = [fields for fields in found if fields is not None]
         if answers:
-            self._registered(next((told for told in answers if told.get("masterAddr")), answers[0]))
+            self._registered(next((fields for fields in answers if fields.get("masterAddr")), answers[0]))
         return len(answers)
+
+    def _try_again(self) -> None:
+        self._later = None
+        self._has_changes.set()
+
+    async def _register_with(
+        self, address: str, bodies: Iterable[bytes], *, is_whole: bool = False
+    ) -> Mapping[str, Any] | None:
+        """Send bodies to a name server; return the fields of the last answer, None if one was not accepted.
+
+        is_whole  they have all topics together. Otherwise a new connection makes another registration necessary: the
+                  name server may have been started again
+        """
+        told: Mapping[str, Any] | None = None
+        connection = None if is_whole else self._registered_on[address]
+        self._registered_on[address] = -1
+        for body in bodies:
+            told = await self._register(address, body)
+            if told is None:
+                return None
+            connection = self._connections[address] if connection is None else connection
+        if connection is not None:
+            self._registered_on[address] = connection
+        return told
+
+    def _knows_all(self, address: str) -> bool:
+        """Whether a name server has all topics but the changed ones: it may forget them with the connection."""
+        return self._registered_on[address] == self._connections[address]
+
+    def _connected(self, address: str) -> None:
+        self._connections[address] += 1
 
     async def _register(self, address: str, body: bytes) -> Mapping[str, Any] | None:
         """Return the fields of the answer of a name server; None if it has not accepted the registration."""
@@ -138,7 +203,6 @@ class NameServers:
             "compressed": False,
             "bodyCrc32": zlib.crc32(body) & 0x7FFFFFFF,  # as Java's int
         }
-        self._is_registered[address] = False
         told: Mapping[str, Any] = {}
         try:
             answer = await self._channels[address].call(
@@ -148,7 +212,6 @@ class NameServers:
             told = answer.fields
         except (NotSentError, ConnectionLostError, NoAnswerError, ValueError) as error:  # ValueError: too many topics
             fault = str(error)
-        self._is_registered[address] = fault is None
         if (fault is None) != self._was_reached[address]:
             self._was_reached[address] = fault is None
             if fault is None:
@@ -184,19 +247,27 @@ class NameServers:
         return QueueData(self._identity["brokerName"], topic.read_queue_nums, topic.write_queue_nums, perm)
 
     async def run(self, period: float) -> None:
-        """Register every `period` seconds, and at once when a topic changed."""
-        next_whole = self._loop.time() + period
+        """Register every `period` seconds, and at once when a topic changed.
+
+        A name server gets all topics over each new connection, and every `period` seconds; if there are more than
+        PART_TOPICS, the time grows with their number.
+        """
+        next_time = whole_time = self._loop.time() + period
         while True:
             waiting = asyncio.ensure_future(self._has_changes.wait())
             try:
-                await asyncio.wait({waiting}, timeout=min(period, next_whole - self._loop.time()))
+                await asyncio.wait({waiting}, timeout=min(period, next_time - self._loop.time()))
             finally:
                 waiting.cancel()
-            is_due = self._loop.time() > next_whole - 0.001  # a timer may run a little early
-            if is_due or self._all_changed:
-                is_due, self._all_changed = True, False
-                next_whole = self._loop.time() + period
-            await self.register(only_changes=not is_due)
+            now = self._loop.time() + 0.001  # a timer may run a little early
+            if now > next_time:
+                next_time = now + period
+            is_whole = now > whole_time or self._all_changed
+            if is_whole:
+                self._all_changed = False
+                next_time = now + period
+                whole_time = now + period * max(1.0, len(self._topics) / PART_TOPICS)
+            await self.register(only_changes=not is_whole)
 
     async def unregister(self) -> None:
         """Tell all name servers that the broker ends; wait at most 3 s."""
@@ -206,6 +277,8 @@ class NameServers:
         await asyncio.gather(*calls, return_exceptions=True)
 
     def close(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
         for channel in self._channels.values():
             channel.close()
 

@@ -82,6 +82,7 @@ class TopicManager:
         written: Callable[[TopicConfig], object] = lambda topic: None,
     ) -> None:
         self.table = store.keep_topics()
+        self.table.grow()
         self._writer = writer
         self._config = config
         self._changed: Callable[[TopicConfig], object] = lambda topic: None

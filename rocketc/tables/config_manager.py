@@ -11,11 +11,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from rocketc.errors import ConfigTableError, StoreIOError
 from rocketc.files.durable import make_folder, sync_folder
 from rocketc.tables.fastjson import in_java_order
+from rocketc.tables.growing_file import GrowingFile
 from rocketc.tables.table_file import read_table, write_table
 
 _log = logging.getLogger("rocketc.tables")
@@ -141,17 +143,21 @@ class ConfigManager(ABC):
             if not self._settled:
                 self._settle()
             with self._lock:
-                if not self._changed:
+                if not self.changed:
                     return False
-                data = in_order(self._to_write())
+                write = self._take_changes()
                 self._changed = False
             try:
                 make_folder(os.path.dirname(self.path) or ".")
-                write_table(self.path, data, compact=self.COMPACT)
+                write()
             except BaseException:
                 self._changed = True
                 raise
             return True
+
+    def _take_changes(self) -> Callable[[], object]:
+        """Return what writes the changes: it must not need the lock, which the caller holds now."""
+        return partial(write_table, self.path, in_order(self._to_write()), compact=self.COMPACT)
 
     def _settle(self) -> None:
         """Make the names of the file and its folder durable: a killed process may not have synced them."""
@@ -214,6 +220,8 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
         self.on_change: Callable[[C], object] = lambda entry: None
         self.generation = 0
         self._raw: dict[str, dict[str, Any]] = {}  # including fields that newer releases have added
+        self._file: GrowingFile | None = None
+        self._added: dict[str, dict[str, Any]] = {}  # new entries of _raw that the file lacks; _changed: others, too
         for name, found in self._part(self._KEY).items():
             try:
                 self._entries[str(name)] = self._type.from_file(found)
@@ -243,11 +251,15 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
             if self.is_v4_format:
                 usual = self._type.from_file({self._NAME: name}).to_file()
                 raw = {k: v for k, v in raw.items() if k not in self._OF_5 or k in kept or v != usual.get(k)}
-            self._raw[name] = in_order({**kept, **raw})
+            found = in_order({**kept, **raw})
+            if self._file is not None and (name not in self._raw or name in self._added):
+                self._added[name] = found
+            else:
+                self._changed = True
+            self._raw[name] = found
             self._entries[name] = entry
             self.generation += 1
             self._next_version()
-            self._changed = True
         self.on_change(entry)
         return True
 
@@ -299,6 +311,42 @@ class ConfigMap(ConfigManager, Mapping[str, C], Generic[C]):
         if persist:
             self.persist()
         return deleted
+
+    def grow(self) -> None:
+        """From now on, write a new entry after those of the file, at a cost that does not depend on their number.
+
+        See GrowingFile. The next persist() makes the file ready for it, if it is not.
+
+        >>> import tempfile
+        >>> from rocketc.tables.topics import Topics
+        >>> topics = Topics(tempfile.mkdtemp())
+        >>> topics.grow()
+        >>> topics.create("orders").perm, topics.create("audit").perm
+        (6, 6)
+        """
+        with self._writing, self._lock:
+            self._file = GrowingFile(self.path, self._KEY)
+            version = self._data.get("dataVersion")
+            if self._entries and not (isinstance(version, dict) and self._file.adopt(version)):
+                self._changed = True
+
+    @property
+    def changed(self) -> bool:
+        return self._changed or bool(self._added)
+
+    def _take_changes(self) -> Callable[[], object]:
+        if self._file is None:
+            return super()._take_changes()
+        added, self._added = self._added, {}
+        if self._changed:
+            return partial(self._file.write, in_order(self._to_write()))
+        return partial(self._append, self._file, added, self._data["dataVersion"])
+
+    def _append(self, file: GrowingFile, added: dict[str, dict[str, Any]], version: dict[str, Any]) -> None:
+        if not file.append(added, version):
+            with self._lock:  # with what was added meanwhile
+                table, self._added = in_order(self._to_write()), {}
+            file.write(table)
 
     def _to_write(self) -> dict[str, Any]:
         return {**self._data, self._KEY: in_java_order(self._raw, 2048)}

@@ -19,6 +19,7 @@ from rocketc.files.durable import errors_named, sync_folder, write_all
 from rocketc.files.regular import open_regular
 from rocketc.tables.fastjson import LARGEST, parse, to_bytes
 
+_READS = 5  # of a file that grows while it is read
 _PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR}  # not about the file
 
 
@@ -88,17 +89,28 @@ def read_object(path: str, *, object_names: bool = False) -> dict[Any, Any]:
     >>> read_object(str(path), object_names=True)
     {'offsetTable': {(('queueId', 1),): 7}}
     """
-    with BlockFile(path) as file:
-        if file.size > LARGEST:
-            raise ConfigTableError(f"{path}: {file.size} bytes are too large for a table of at most {LARGEST}")
-        raw = file.read(0, file.size)
+    for is_last in [False] * _READS + [True]:
+        with BlockFile(path) as file:
+            if file.size > LARGEST:
+                raise ConfigTableError(f"{path}: {file.size} bytes are too large for a table of at most {LARGEST}")
+            raw = file.read(0, file.size)
+        try:
+            found = parse(raw, object_names=object_names)
+        except ValueError as error:
+            if not is_last and _size_of(path) != len(raw):
+                continue  # a broker has added entries meanwhile: see growing_file
+            raise ConfigTableError(f"{path}: {error}") from None
+        if not isinstance(found, dict):
+            raise ConfigTableError(f"{path}: line 1, column 1: not an object")
+        return found
+    raise AssertionError("unreachable")
+
+
+def _size_of(path: str) -> int:
     try:
-        found = parse(raw, object_names=object_names)
-    except ValueError as error:
-        raise ConfigTableError(f"{path}: {error}") from None
-    if not isinstance(found, dict):
-        raise ConfigTableError(f"{path}: line 1, column 1: not an object")
-    return found
+        return os.stat(path).st_size
+    except OSError:
+        return -1
 
 
 def write_table(path: str | os.PathLike[str], data: dict[Any, Any], *, compact: bool = False) -> None:
@@ -156,6 +168,29 @@ def replace_file(path: str | os.PathLike[str], raw: bytes, *, keep_mode: bool = 
         for left in (new, old):
             with contextlib.suppress(OSError):
                 os.unlink(left)
+        raise
+
+
+def replace_without_bak(path: str, raw: bytes) -> None:
+    """Write a file as a whole, durably, and leave its `.bak` alone.
+
+    Raises StoreIOError or StoreFullError with the file's name; the file is then the old or the new one.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "topics.json.bak"
+    >>> replace_without_bak(str(path), b"{}")
+    >>> path.read_text()
+    '{}'
+    """
+    new = f"{path}.tmp"
+    try:
+        _write(new, raw)
+        with errors_named(path):
+            os.rename(new, path)
+        sync_folder(os.path.dirname(path) or ".")
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
         raise
 
 

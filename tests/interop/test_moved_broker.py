@@ -313,3 +313,25 @@ def test_a_store_of_rocketmqs_broker_and_back(home, name):
     sleep(3.0)
     assert counts(theirs, late) == delivered
     assert delivered.get("Timer", 40) == 40
+
+
+@LONG
+@pytest.mark.promise(6)
+@pytest.mark.parametrize("release", RELEASES)
+def test_after_a_kill_rocketmq_finds_each_topic_that_was_answered(home, release):
+    ours = home.ours()
+    fields = {"defaultTopic": "TBW102", "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False}
+    with contextlib.closing(Asking(ours.address)) as asking:
+        for n in range(300):
+            queues = {"readQueueNums": n % 8 + 1, "writeQueueNums": n % 8 + 1}
+            assert asking.ask("UPDATE_AND_CREATE_TOPIC", topic=f"made{n}", **queues, **fields)[0] == 0
+            group = {"groupName": f"group{n}", "retryMaxTimes": n}
+            assert asking.ask("UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", group)[0] == 0
+        ours.kill()
+    with contextlib.closing(Asking(home.theirs(release).address)) as asking:
+        _, _, body = asking.ask("GET_ALL_TOPIC_CONFIG")
+        topics = parse(body)["topicConfigTable"]
+        _, _, body = asking.ask("GET_ALL_SUBSCRIPTIONGROUP_CONFIG")
+        groups = parse(body)["subscriptionGroupTable"]
+    assert [topics[f"made{n}"]["readQueueNums"] for n in range(300)] == [n % 8 + 1 for n in range(300)]
+    assert [groups[f"group{n}"]["retryMaxTimes"] for n in range(300)] == list(range(300))

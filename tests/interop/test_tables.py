@@ -25,16 +25,21 @@ OF_5 = {
 }
 
 
-def through_java(release: str, config: Path, out: Path) -> dict[str, bytes]:
-    """Each table as RocketMQ writes it after reading it."""
+def run_java(release: str, *folders: Path) -> None:
+    """Let RocketMQ read the tables in each folder, and write them to the next one."""
     try:
         jars, java = rocketmq.jars(release), rocketmq.tool("java")
     except rocketmq.Unavailable as reason:
         pytest.skip(str(reason))
-    out.mkdir()
     program = rocketmq.SOURCES / "Tables.java"
-    command = [java, *rocketmq.OPTIONS[:4], "-cp", f"{jars}/*", str(program), str(config), str(out)]
+    command = [java, *rocketmq.OPTIONS[:4], "-cp", f"{jars}/*", str(program), *map(str, folders)]
     subprocess.run(command, env=rocketmq.ENVIRONMENT, check=True, timeout=120)
+
+
+def through_java(release: str, config: Path, out: Path) -> dict[str, bytes]:
+    """Each table as RocketMQ writes it after reading it."""
+    out.mkdir()
+    run_java(release, config, out)
     return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
@@ -80,3 +85,41 @@ def test_rocketmq_reads_tables_of_rocketc(written, tmp_path, release):
         ours = {key: value for key, value in ours.items() if key in theirs}
         assert plain(theirs, unknown) == plain(ours, unknown), name
         assert to_bytes(theirs) == raw, name  # and in its form
+
+
+@pytest.mark.long
+@pytest.mark.promise(6)
+@pytest.mark.parametrize("release", rocketmq.RELEASES)
+def test_rocketmq_reads_tables_that_grew_whatever_a_kill_left(tmp_path, release):
+    """A kill ends a write at any byte. What was written before is there, in the file or in its .bak."""
+    root = tmp_path / "store"
+    topics, groups = Topics(root), SubscriptionGroups(root)
+    for table in (topics, groups):
+        table.grow()
+    for number in range(30):
+        topics.create(f"t{number}", queues=number + 1)
+        groups.create(SubscriptionGroupConfig(f"g{number}", retry_max_times=number))
+    names = ("topics.json", "subscriptionGroup.json")
+    before = {name: (root / "config" / name).read_bytes() for name in names}
+    topics.create("last")
+    groups.create(SubscriptionGroupConfig("last"))
+    folders = []
+    after = {name: (root / "config" / name).read_bytes() for name in names}
+    for place in ("", ".bak"):
+        for cut in range(0, 400, 9):  # bytes of the new end
+            folder, out = tmp_path / f"cut{place}-{cut}", tmp_path / f"out{place}-{cut}"
+            folder.mkdir()
+            out.mkdir()
+            for name in names:
+                begin = next(n for n, (a, b) in enumerate(zip(before[name], after[name], strict=False)) if a != b)
+                torn = after[name][: begin + cut] + before[name][begin + cut :]
+                (folder / f"{name}{place}").write_bytes(torn)
+                other = f"{name}.bak" if not place else name  # the .bak is written first
+                (folder / other).write_bytes(after[name] if not place else before[name])
+            folders += [folder, out]
+    run_java(release, *folders)
+    for out in folders[1::2]:
+        found = parse((out / "topics.json").read_bytes())["topicConfigTable"]
+        assert {f"t{n}": n + 1 for n in range(30)}.items() <= {k: v["readQueueNums"] for k, v in found.items()}.items()
+        found = parse((out / "subscriptionGroup.json").read_bytes())["subscriptionGroupTable"]
+        assert {f"g{n}": n for n in range(30)}.items() <= {k: v["retryMaxTimes"] for k, v in found.items()}.items()

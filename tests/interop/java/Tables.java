@@ -4,8 +4,8 @@ import java.nio.file.Path;
 import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
 
 /**
- * Reads tables as a broker does, and writes them as it does: Tables FROM TO, both folders. Fields with unknown names
- * are dropped. Run from its source, once for a test.
+ * Reads tables as a broker does, and writes them as it does: Tables FROM TO [FROM TO ...], folders. Like a broker it reads
+ * the .bak of a file that is not JSON. Fields with unknown names are dropped. Run from its source, once for a test.
  */
 public final class Tables {
     private static final String[] PACKAGES = {
@@ -18,15 +18,31 @@ public final class Tables {
     };
 
     public static void main(String[] args) throws Exception {
-        for (String[] kind : KINDS) {
-            Class<?> type = find(kind[1]);
-            Path from = Path.of(args[0], kind[0]);
-            if (type != null && Files.exists(from)) {
-                Object table = RemotingSerializable.fromJson(Files.readString(from), type);
-                byte[] json = RemotingSerializable.toJson(table, true).getBytes(StandardCharsets.UTF_8);
-                Files.write(Path.of(args[1], kind[0]), json);
+        for (int i = 0; i < args.length; i += 2) {
+            for (String[] kind : KINDS) {
+                Class<?> type = find(kind[1]);
+                Path from = Path.of(args[i], kind[0]);
+                if (type != null && Files.exists(from)) {
+                    byte[] json = RemotingSerializable.toJson(read(from, type), true).getBytes(StandardCharsets.UTF_8);
+                    Files.write(Path.of(args[i + 1], kind[0]), json);
+                }
             }
         }
+    }
+
+    private static Object read(Path file, Class<?> type) throws Exception {
+        Path bak = Path.of(file + ".bak");
+        try {
+            Object table = RemotingSerializable.fromJson(Files.readString(file), type);
+            if (table != null || !Files.exists(bak)) {
+                return table;
+            }
+        } catch (RuntimeException e) {
+            if (!Files.exists(bak)) {
+                throw e;
+            }
+        }
+        return RemotingSerializable.fromJson(Files.readString(bak), type);
     }
 
     private static Class<?> find(String name) {

@@ -11,6 +11,7 @@ from rocketc.errors import StoreFullError, StoreIOError
 from rocketc.remoting.codes import Code
 from rocketc.tables import config_manager
 from rocketc.tables.groups import SubscriptionGroups
+from rocketc.tables.growing_file import GrowingFile
 from rocketc.tables.offsets import ConsumerOffsets
 from rocketc.tables.topics import Topics
 
@@ -24,15 +25,22 @@ class Disk:
     """A disk that refuses some files."""
 
     def __init__(self, monkeypatch):
-        self.error, self.refuses, self.tries, write = None, "", 0, config_manager.write_table
+        self.error, self.refuses, self.tries = None, "", 0
 
-        def write_table(path, data, *, compact=False):
-            if self.error is not None and self.refuses in str(path):
-                self.tries += 1
-                raise type(self.error)(self.error.errno, self.error.strerror, path)
-            write(path, data, compact=compact)
+        def refusing(write, path_of):
+            def wrapped(first, *more, **options):
+                path = path_of(first)
+                if self.error is not None and self.refuses in path:
+                    self.tries += 1
+                    raise type(self.error)(self.error.errno, self.error.strerror, path)
+                return write(first, *more, **options)
 
-        monkeypatch.setattr(config_manager, "write_table", write_table)
+            return wrapped
+
+        monkeypatch.setattr(config_manager, "write_table", refusing(config_manager.write_table, str))
+        for name in ("write", "append"):
+            write = refusing(getattr(GrowingFile, name), lambda file: file.path)
+            monkeypatch.setattr(GrowingFile, name, write)
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import random
 
 import pytest
 from simulation import virtual
-from simulation.brokers import EPOCH, scene
+from simulation.brokers import EPOCH, HOST, scene
 
+from rocketc.broker import name_servers
 from rocketc.namesrv.config import NamesrvConfig
 from rocketc.namesrv.name_server import NameServer
 from rocketc.remoting.addresses import join_address, split_address
@@ -165,6 +166,85 @@ def test_the_end_of_a_broker_removes_its_routes(tmp_path):
     virtual.run(whole())
 
 
+@pytest.fixture
+def bodies(monkeypatch):
+    """The number of topics of each registration that a broker encodes."""
+    found, registration = [], name_servers.registration
+
+    def counted(topics, told, **how):
+        told = list(told)
+        found.append(len(told))
+        return registration(topics, told, **how)
+
+    monkeypatch.setattr(name_servers, "registration", counted)
+    return found
+
+
+def test_a_large_table_is_registered_in_parts_and_rarely(tmp_path, monkeypatch, bodies):
+    monkeypatch.setattr(name_servers, "PART_TOPICS", 10)
+
+    async def main(stage, net):
+        address, client, table = net.addresses[0], stage.client(), stage.broker.topics.table
+        for n in range(100 - len(table)):
+            table.create(f"old{n}", persist=False)
+        await asyncio.sleep(1)
+        bodies.clear()
+        assert await stage.broker.name_servers.register() == 1
+        assert bodies == [10] * 10
+        assert all(net.route(address, name) for name in table)
+        assert (
+            net.servers[address].routes.data_version("DefaultCluster", join_address(*HOST))[1:] == table.version[::-1]
+        )
+        bodies.clear()
+        for n in range(3):  # a new topic costs a registration of its own
+            await client.send(topic=f"new{n}")
+            await asyncio.sleep(0.1)
+        assert bodies == [1] * 3 and net.route(address, "new2")
+        bodies.clear()
+        await asyncio.sleep(290)  # each 30 s a sign of life, each 300 s all topics
+        assert bodies.count(0) == 8 and sum(bodies) == 103 and net.route(address, "old0")
+        table.create("old1", queues=9)  # a change, too, is taken from each of the parts
+        stage.broker.name_servers.all_changed()
+        await asyncio.sleep(1)
+        assert net.route(address, "old1").queues[0].write_queue_nums == 9
+
+    play(tmp_path, main, addresses=("10.0.0.1:9876",))
+
+
+def test_a_name_server_that_refuses_does_not_make_each_new_topic_expensive(tmp_path, bodies):
+    async def main(stage, net):
+        client, count = stage.client(), len(stage.broker.topics.table)
+        await asyncio.sleep(6)
+        bodies.clear()
+        for n in range(40):
+            await client.send(topic=f"new{n}")
+            await asyncio.sleep(0.1)
+        assert [told for told in bodies if told > 1] == [count + 1]
+        assert net.route(net.addresses[0], "new39")
+        net.is_down.clear()
+        await asyncio.sleep(3)  # at the latest five seconds after the last try
+        assert net.route(net.addresses[1], "new39") and net.route(net.addresses[1], "TBW102")
+
+    play(tmp_path, main, down={"10.0.0.2:9876"})
+
+
+def test_a_name_server_that_was_started_again_gets_all_topics_with_the_next_new_one(tmp_path):
+    """The broker does not see the end of the old one before it sends."""
+
+    async def main(stage, net):
+        address = net.addresses[0]
+        net.servers[address].routes.unregister("broker-a", "DefaultCluster", join_address(*HOST))
+        channel = stage.broker.name_servers._channels[address]
+        link, channel.link = channel.link, None  # the next call connects
+        client = stage.client()
+        await asyncio.gather(*[client.send(topic=f"new{n}") for n in range(2)])
+        await asyncio.sleep(6)
+        assert net.route(address, "new1") and net.route(address, "TBW102")
+        assert link is not channel.link
+
+    play(tmp_path, main, addresses=("10.0.0.1:9876",))
+
+
 @pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:65536", "host:-1"])
 def test_wrong_addresses(text):
     with pytest.raises(ValueError, match="is not an address"):
@@ -173,11 +253,11 @@ def test_wrong_addresses(text):
 
 def test_a_registration_that_is_too_large_is_a_fault_and_not_the_end(tmp_path, caplog, monkeypatch):
     async def main(stage, net):
-        name_servers = stage.broker.name_servers
-        monkeypatch.setattr("rocketc.broker.name_servers.registration", lambda *topics, **how: bytes(17 << 20))
-        assert await name_servers.register() == 0
+        ours = stage.broker.name_servers
+        monkeypatch.setattr(name_servers, "registration", lambda *topics, **how: bytes(17 << 20))
+        assert await ours.register() == 0
         monkeypatch.undo()
-        assert await name_servers.register() == 2
+        assert await ours.register() == 2
 
     play(tmp_path, main)
     assert "a frame of" in caplog.text

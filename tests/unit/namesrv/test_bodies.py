@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rocketc.errors import BadRequestError
 from rocketc.namesrv import bodies
 from rocketc.namesrv.bodies import crc_of, decode_data_version, decode_queue_datas, decode_register_body
+from rocketc.namesrv.limits import PAIRS_OF_PEER_MOST
 from rocketc.namesrv.routes import DataVersion
 from rocketc.remoting.route_data import QueueData
 
@@ -103,13 +104,17 @@ def test_wrong_parts(parts, error):
     assert len(str(caught.value)) < 200
 
 
+TOO_MANY = PAIRS_OF_PEER_MOST + 1
+
+
 def test_the_number_of_topics_is_limited():
     """A compressed body is refused by its number, before a topic is decoded."""
-    body = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": {f"t{n}": {} for n in range(100_001)}}})
-    with pytest.raises(BadRequestError, match="a registration of 100001 topics; allowed are 100000"):
+    too_many = f"a registration of {TOO_MANY} topics; allowed are {PAIRS_OF_PEER_MOST}"
+    body = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": {f"t{n}": {} for n in range(TOO_MANY)}}})
+    with pytest.raises(BadRequestError, match=too_many):
         decode(body.encode())
-    with pytest.raises(BadRequestError, match="a registration of 100001 topics; allowed are 100000"):
-        decode(compress(WHOLE[0], 100_001, bytes(4 * 100_001)), compressed=True)
+    with pytest.raises(BadRequestError, match=too_many):
+        decode(compress(WHOLE[0], TOO_MANY, bytes(4 * TOO_MANY)), compressed=True)
 
 
 @pytest.mark.parametrize("name", ["t" * 256, "订" * 85 + "t", "\ud800" * 86, "😀" * 64])
@@ -141,7 +146,10 @@ NUMBERS = b"{" + b",".join([b"1:1"] * 40_000) + b"}"  # 32 MiB of them, 31 KB wh
     [
         (lambda: decode(compress(NUMBERS, *WHOLE[1:]), compressed=True), "dataVersion has 160001 bytes"),
         (lambda: decode(compress(*WHOLE[:3], NUMBERS, 0), compressed=True), "filterServerList has 160001 bytes"),
-        (lambda: decode(compress(*WHOLE[:4], 100_001, *[b""] * 100_001), compressed=True), "a registration of 100001"),
+        (
+            lambda: decode(compress(*WHOLE[:4], TOO_MANY, *[b""] * TOO_MANY), compressed=True),
+            "a registration of 250001",
+        ),
         (lambda: decode_data_version(NUMBERS), "DataVersion has 160001 bytes; allowed are 131072"),
         (lambda: decode_queue_datas(7 * NUMBERS), "TopicRouteData has 1120007 bytes; allowed are 1048576"),
     ],
