@@ -6,6 +6,7 @@ Source: RocketMQ TransactionalMessageCheckService, AbstractTransactionalMessageC
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -191,10 +192,13 @@ class TransactionService:
                 elif done % STEPS == 0 or isinstance(step, ReadOps):
                     await asyncio.sleep(0)
         except StopIteration:
-            pass
+            await self._keep(one, queue_id, kept)
+        except BaseException:
+            with contextlib.suppress(RocketcError, OSError):  # the first error counts; a cancellation must stay one
+                await self._keep(one, queue_id, kept)
+            raise
         finally:
             steps.close()
-            await self._keep(one, queue_id, kept)
 
     async def _keep(self, one: CheckPass, queue_id: int, kept: tuple[int, int]) -> tuple[int, int]:
         """Note how far a pass is. The copies and ends before are durable then: a power cut loses none."""

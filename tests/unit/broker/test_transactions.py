@@ -572,6 +572,31 @@ def test_the_end_of_the_broker_in_the_middle_of_a_pass(tmp_path):
     virtual.run(main())
 
 
+def test_a_canceled_check_ends_also_if_the_flush_fails(tmp_path, monkeypatch):
+    """The end of the broker waits for it: an error in its last write must not take the place of the cancellation."""
+
+    async def main():
+        async with scene(tmp_path, **FAST) as stage:
+            client = stage.client()
+            await producer(stage)
+            for number in range(200):
+                await prepared(client, f"K{number}")
+            await asyncio.sleep(7)
+            checking = asyncio.ensure_future(stage.broker.transactions.check())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            with monkeypatch.context() as patch:
+                patch.setattr(stage.broker.transactions, "_in_thread", failing)
+                checking.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await checking
+
+    async def failing(work):
+        raise rocketc.ClosedError("the store is closed")
+
+    virtual.run(main())
+
+
 @pytest.mark.parametrize("refuses", [True, False])
 @pytest.mark.parametrize("registers", [True, False])
 def test_producers_are_noted_unless_transactions_are_refused(play, registers, refuses):
