@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from rocketc.client.connections import UNREACHABLE
 from rocketc.client.consume_results import finish
@@ -30,6 +30,7 @@ from rocketc.client.pull_decisions import (
     read_address,
 )
 from rocketc.client.queue_locks import QueueLocks
+from rocketc.client.recreated import continued_at, is_beyond_end
 from rocketc.client.routes import MessageQueue, TopicRoute
 from rocketc.client.send_backs import retry_topic
 from rocketc.client.settings import ConsumerSettings, PullSettings
@@ -43,6 +44,7 @@ from rocketc.remoting.codes import Code
 from rocketc.remoting.requests import CODES, REQUESTS
 from rocketc.remoting.route_data import MASTER
 from rocketc.remoting.subscribing import ConsumeFromWhere, MessageModel
+from rocketc.status import GetStatus
 
 _log = logging.getLogger("rocketc.client")
 
@@ -53,6 +55,11 @@ _LOCK_SECONDS = 0.5  # until a lock that was refused is asked for again
 _LOOKS = 60  # for a topic that does not exist yet, one a second; later ones come with the rebalances
 _UNKNOWN = (Code.SUBSCRIPTION_NOT_EXIST, Code.SUBSCRIPTION_NOT_LATEST)
 _TROUBLE = (*UNREACHABLE, AnswerError)
+_MOVED = "%s: %s does not have the offset %d; it continues at %d"
+_MADE_AGAIN = (
+    "%s: %s does not have its messages before offset %d any more: it was made again, or its broker lost messages; it "
+    "continues at %d"
+)
 
 
 class Work(Protocol):
@@ -457,6 +464,8 @@ class GroupMember:
                     self._suggested.pop(one.queue, None)  # a slave that is gone: the master serves the queue
                 elif isinstance(error, AnswerError) and error.code in _UNKNOWN:
                     self._instance.introduce_again(one.queue.broker_name, error.address)
+                elif isinstance(error, AnswerError) and error.code == Code.TOPIC_NOT_EXIST:
+                    one.was_missing = True
                 pause = delay_after_error(error)
                 _log.log(
                     logging.WARNING if pause > 100 else logging.DEBUG,
@@ -509,12 +518,19 @@ class GroupMember:
             raise AnswerError(address, f"the next offset in the answer to a pull is {told['nextBeginOffset']}")
         self._suggested[queue] = told["suggestWhichBrokerId"]
         status, messages = PullStatus(answer.code), list[Message]()
+        is_reset = answer.remark == GetStatus.OFFSET_RESET.name  # an operator has chosen the offset
+        is_beyond = is_beyond_end(status, values["queueOffset"], told["maxOffset"])
+        is_doubtful = not is_reset and (is_beyond or one.was_missing)
+        if is_doubtful:
+            status = await self._same_or_other(one, status, told)
         if status is PullStatus.FOUND:
             now = self._loop.time()
             messages, errors, end = pulled_messages(answer.body, one.request.next_offset, self._retry_topic)
             if end < len(answer.body):  # continue after the last message, or after one that cannot be read
                 told["nextBeginOffset"] = 1 + (messages[-1].queue_offset if messages else one.request.next_offset)
             self.counts.pulled(queue.topic, len(messages), 1000 * (now - began), now)
+            if messages:
+                one.last_stored = messages[-1].store_timestamp
             for error in errors:
                 _log.warning("%s: a message of %s is damaged and left out: %s", self._group, queue, error)
         wanted = subscription.wanted(messages)
@@ -523,8 +539,8 @@ class GroupMember:
             return None
         one.request.next_offset = after.next_offset
         if after.is_reset:
-            text = "%s: the offset %d is not in %s; it continues at %d"
-            _log.warning(text, self._group, values["queueOffset"], queue, after.next_offset)
+            text = _MADE_AGAIN if is_doubtful else _MOVED
+            _log.warning(text, self._group, queue, values["queueOffset"], after.next_offset)
             return self._moved(one, values["queueOffset"], after.next_offset)
         if after.saves_offset:
             self._nothing_before(one, after.next_offset)
@@ -533,7 +549,21 @@ class GroupMember:
             self._work.submit(one, wanted, begins)
         return after.delay
 
+    async def _same_or_other(self, one: Owned, status: PullStatus, told: dict[str, Any]) -> PullStatus:
+        """The topic may have been deleted and made again: then change the answer to where the consumer continues."""
+        offset, consumed = one.request.next_offset, self._consumed(one.queue)
+        found = await continued_at(one.queue, offset, told["maxOffset"], one.last_stored, consumed, self)
+        one.was_missing = False
+        if found == offset:
+            return status
+        told["nextBeginOffset"] = found
+        return PullStatus.OFFSET_ILLEGAL
+
     # what a pull consumer does in another way
+
+    def _consumed(self, queue: MessageQueue) -> int:
+        """The offset up to which the messages of a queue are consumed; negative if it is not known."""
+        return self.offsets.get(queue)
 
     def _waits(self, one: Owned) -> bool:
         """Whether a queue must not be pulled now."""

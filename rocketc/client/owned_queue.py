@@ -22,6 +22,8 @@ class Owned:
     room       is set when messages were consumed while the pull waits for that
     consuming  held during each call of an orderly listener: another member gets the queue between calls
     retries    deliveries that the messages themselves do not know
+    last_stored  when the last message was stored that was pulled, ms since 1970; None: none was pulled
+    was_missing  the broker did not have the topic at the last pull
     """
 
     def __init__(self, queue: MessageQueue, offset: int, now: int) -> None:
@@ -32,6 +34,8 @@ class Owned:
         self.room = asyncio.Event()
         self.pulling: asyncio.Task[None] | None = None
         self.retries = LocalRetries()
+        self.last_stored: int | None = None
+        self.was_missing = False
 
     async def wait_between_calls(self) -> bool:
         """Wait a moment for the end of a call of an orderly listener; return whether it ended."""

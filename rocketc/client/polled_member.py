@@ -202,6 +202,9 @@ class PolledMember(GroupMember):
     def _complete(self, queue: MessageQueue, values: dict[str, object]) -> None:
         values.update(lite_fields(self.subscriptions[queue.topic]))
 
+    def _consumed(self, queue: MessageQueue) -> int:
+        return self.queues.position(queue) if queue in self.queues else NOT_FOUND
+
     def _nothing_before(self, one: Owned, next_offset: int) -> None:
         self.queues.pulled(one.queue, next_offset)
 

@@ -8,6 +8,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +16,7 @@ from rocketc._layout import RETRY_PREFIX, SCHEDULE_TOPIC
 from rocketc.client.connections import UNREACHABLE
 from rocketc.client.pull_decisions import PullStatus
 from rocketc.client.queue_range import QueueRange
+from rocketc.client.recreated import LastRead, first_after, is_other
 from rocketc.client.routes import MessageQueue
 from rocketc.client.topic_reader import Pulled, TopicReader
 from rocketc.errors import AnswerError
@@ -42,8 +44,13 @@ _ROUTES = 30.0  # seconds between two looks for new queues,
 _MISSING = 1.0  # while a topic does not exist
 _DELETED = "%s: the messages before offset %d were deleted before they were read"
 _ENDS = "%s: the messages from offset %d to %d are not there any more: the broker lost them, or it is a slave behind"
-_MADE_AGAIN = "%s ends before offset %d, so it is not the same queue; it is read from offset %d on"
-_PASSING = (Code.FLOW_CONTROL, Code.SYSTEM_BUSY, Code.SERVICE_NOT_AVAILABLE)  # codes of a broker that is busy or starts
+_MADE_AGAIN = (
+    "%s has other messages before offset %d: it was made again, or its broker lost messages; it is read from offset "
+    "%d on"
+)
+_PASSING = (  # codes of a broker that is busy or starts, and of a topic that was just deleted
+    Code.FLOW_CONTROL, Code.SYSTEM_BUSY, Code.SERVICE_NOT_AVAILABLE, Code.TOPIC_NOT_EXIST,
+)  # fmt: skip
 
 
 def _limits(queues: int) -> tuple[int, int]:
@@ -382,11 +389,26 @@ def may_select(topic: str, expression_type: str) -> bool:
     return topic != SCHEDULE_TOPIC and (is_tag_type(expression_type) or not topic.startswith(RETRY_PREFIX))
 
 
+@dataclass
+class _Followed:
+    """A queue that is followed.
+
+    last        the last message that was read before the position; None: not known
+    is_reached  the last pull was answered
+    """
+
+    queue: MessageQueue
+    position: int
+    last: LastRead | None = None
+    is_reached: bool = True
+
+
 class TopicFollower:
     """The records of topics from some offsets on, without end. Use it on one event loop.
 
     positions  queue offsets at which to begin; queues that are not among them begin at 0
     patterns   match the names of further topics
+    A topic that is deleted and made again is read from its first new message: see rocketc.client.recreated.
     Queues that are added to the topics are found within half a minute, and topics that are made within a second. Those
     that a pattern matches are found within half a minute.
     Records that come at about the same time are in order as those of TopicMerge.
@@ -445,25 +467,13 @@ class TopicFollower:
         return b"".join([*(data for *_, data in sorted(found)), *rest])
 
     async def _follow(self, queue: MessageQueue) -> None:
-        position, is_reached, loop = self._positions[queue], True, asyncio.get_running_loop()
-        how = {"expression": self._expression, "expression_type": self._expression_type}
-        if not may_select(queue.topic, self._expression_type):  # a pattern has found it
-            how = {}
+        one, loop = _Followed(queue, self._positions[queue]), asyncio.get_running_loop()
         while True:
             began = loop.time()
-            try:
-                pulled = await self._reader.pull(
-                    queue, position, most=self._most, most_bytes=self._most_bytes, holds=True, **how
-                )
-            except (*UNREACHABLE, AnswerError) as error:
-                if isinstance(error, AnswerError) and error.code not in _PASSING:
-                    raise
-                level = logging.WARNING if is_reached else logging.DEBUG
-                _log.log(level, "%s is not read now; it is tried again: %s", queue, error)
-                is_reached = False
-                await asyncio.sleep(_AGAIN)
+            pulled = await self._pull(one)
+            self._positions[queue] = position = one.position
+            if pulled is None:
                 continue
-            is_reached = True
             records, _ = _records(pulled, position, None, None)
             kept = self._room.take(records)
             if records and kept[0].data is None:
@@ -475,13 +485,64 @@ class TopicFollower:
                 await asyncio.sleep(_PAUSE)
             if pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.next_offset > position:
                 _log.warning(_DELETED, queue, pulled.next_offset)
-            elif pulled.next_offset < position:
-                _log.warning(_MADE_AGAIN, queue, position, pulled.next_offset)
-            position = _after(pulled, position, records, kept, queue)
-            self._positions[queue] = position
+            one.position = _after(pulled, position, records, kept, queue)
+            self._positions[queue] = one.position
+            one.last = next((record._replace(data=None) for record in reversed(kept) if not record.is_last), one.last)
             if kept:
                 del pulled, records  # while it waits
                 await self._answers.put((queue.broker_name, kept))
+
+    async def _pull(self, one: _Followed) -> Pulled | None:
+        """Pull once; None after a pause, or if the queue is continued at another offset."""
+        how = {"expression": self._expression, "expression_type": self._expression_type}
+        if not may_select(one.queue.topic, self._expression_type):  # a pattern has found it
+            how = {}
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            if one.position > 0 and one.last is None and one.is_reached:
+                one.last = await self._before(one.queue, one.position)
+            pulled = await self._reader.pull(
+                one.queue, one.position, most=self._most, most_bytes=self._most_bytes, holds=True, **how
+            )
+            is_moved = pulled.status is PullStatus.OFFSET_ILLEGAL and pulled.next_offset < one.position
+            # Meanwhile the queue may have been made again, and may be longer than it was.
+            is_late = not one.is_reached or loop.time() >= began + _AGAIN
+            if one.position > 0 and (is_moved or is_late):
+                offset = await self._same_or_other(one)
+                is_moved = is_moved or offset != one.position
+                one.position = offset
+            one.is_reached = True
+            if not is_moved:
+                return pulled
+            await asyncio.sleep(_PAUSE)  # also if a slave was behind
+        except (*UNREACHABLE, AnswerError) as error:
+            if isinstance(error, AnswerError) and error.code not in _PASSING:
+                raise
+            level = logging.WARNING if one.is_reached else logging.DEBUG
+            _log.log(level, "%s is not read now; it is tried again: %s", one.queue, error)
+            one.is_reached = False
+            await asyncio.sleep(_AGAIN)
+        return None
+
+    async def _before(self, queue: MessageQueue, position: int) -> LastRead | None:
+        """Return the message before an offset; None if the broker does not have it."""
+        pulled = await self._reader.pull(queue, position - 1, most=1, most_bytes=1)
+        return next((place for place in pulled.places if place.queue_offset == position - 1), None)
+
+    async def _same_or_other(self, one: _Followed) -> int:
+        """Return where to continue: at the same offset, or at another one if the queue has other messages there."""
+        range = await self._reader.range_of(one.queue)
+        if one.last is None:
+            offset = min(one.position, range.end)
+        elif await is_other(self._reader, one.queue, range, one.position, one.last):
+            first = await first_after(self._reader, one.queue, range, one.last.store_timestamp)
+            offset = range.end if first is None else first
+        else:
+            return one.position
+        if offset != one.position:
+            _log.warning(_MADE_AGAIN, one.queue, one.position, offset)
+        return offset
 
     async def _watch(self) -> None:
         """Look for new queues, and for other addresses of brokers."""

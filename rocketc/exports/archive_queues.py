@@ -11,6 +11,7 @@ from typing import NamedTuple
 from rocketc.client.connections import UNREACHABLE
 from rocketc.client.queue_range import QueueRange
 from rocketc.client.queue_spans import Ranges, Span, limited_ends, mean_size, ranges_of
+from rocketc.client.recreated import first_after, is_other
 from rocketc.client.routes import MessageQueue
 from rocketc.client.topic_reader import Place, TopicReader
 from rocketc.client.topic_scan import existing_topics, find_topics
@@ -46,6 +47,11 @@ class Reached(NamedTuple):
     last_offset: int = -1
     phy_offset: int = -1
     stored: int = -1
+
+    @property
+    def last(self) -> Place:
+        """The last message that was read; its bytes are not kept."""
+        return Place(self.phy_offset, self.stored, self.last_offset, 0, 0)
 
     def moved(self, position: int, last: Place | None) -> Reached:
         """Return the state after reading up to a queue offset.
@@ -218,14 +224,14 @@ class QueuePlan:
         if reached is None or range.end == reached.next_offset:
             return range.begin if reached is None else max(reached.next_offset, range.begin)
         try:
-            if not await self._is_other(reader, queue, range, reached):
+            if not await is_other(reader, queue, range, reached.next_offset, reached.last):
                 return max(reached.next_offset, range.begin)
             if not self.is_same:
                 raise ValueError(
                     f"{queue}: the last archived message is not the one at queue offset {reached.last_offset}, and the "
                     "archive was made from other name servers: archive another cluster to another folder"
                 )
-            first = await _first_after(reader, queue, range, reached.stored)
+            first = await first_after(reader, queue, range, reached.stored)
         except (*UNREACHABLE, AnswerError) as error:
             if not self._waits or not is_passing(error):
                 raise
@@ -243,16 +249,6 @@ class QueuePlan:
                 "%s has other messages than the archived ones, but none that was stored later: it is not read", queue
             )
         return first
-
-    async def _is_other(self, reader: TopicReader, queue: MessageQueue, range: QueueRange, reached: Reached) -> bool:
-        """Whether the last archived message is not in the queue, although one at its place or before it is."""
-        if range.begin <= reached.last_offset < range.end:
-            pulled = await reader.pull_surely(queue, reached.last_offset, most=1, most_bytes=1)
-            place = pulled.places[0] if pulled.places else None
-            if place is None or place.queue_offset != reached.last_offset:
-                return False
-            return (place.phy_offset, place.store_timestamp) != reached[2:]
-        return range.end < reached.next_offset
 
     async def _ranges(self, reader: TopicReader) -> Ranges:
         """Return the offsets of the queues that can be reached now."""
@@ -298,20 +294,6 @@ class QueuePlan:
         self._was_asked = True
         self._queues = [queue for name in names if reader.is_known(name) for queue in reader.known_queues(name)]
         return self._queues
-
-
-async def _first_after(reader: TopicReader, queue: MessageQueue, range: QueueRange, stored: int) -> int | None:
-    """Return the queue offset of the first message that was stored after a time, in ms; None if there is none."""
-    offset = max(range.begin, min(await reader.offset_at(queue, stored + 1), range.end))
-    while offset < range.end:
-        pulled = await reader.pull_surely(queue, offset)
-        for place in pulled.places:
-            if place.queue_offset >= offset and place.store_timestamp > stored:
-                return place.queue_offset
-        if pulled.next_offset <= offset:
-            return None
-        offset = pulled.next_offset
-    return None
 
 
 def topic_texts(topics: Iterable[Topic]) -> list[str]:
