@@ -9,6 +9,7 @@
 #   tools/setup.sh docs               the tools for the site, in .venv
 #   tools/setup.sh spark 3.5          the last PySpark of that version in build/spark-3.5, for PYTHONPATH
 #   tools/setup.sh workers            gunicorn, Celery and Jupyter's kernel in build/workers, for PYTHONPATH
+#   tools/setup.sh cpp_client         RocketMQ's C++ client (PyPI rocketmq) in build/cpp-client, for PYTHONPATH
 #   tools/setup.sh strace             strace, for tests that are killed at each system call; they are skipped without it
 #   tools/setup.sh fuzz               clang, and libFuzzer for Python in build/fuzz/tool
 #   tools/setup.sh arm64              a compiler and an emulator, to test code for arm64
@@ -189,6 +190,16 @@ workers() {
         fail "these servers can't be installed here: their tests are skipped"
     touch build/workers.new
     mv build/workers.new build/workers
+}
+
+cpp_client() {
+    [ -d build/cpp-client ] && return 0
+    say "installing RocketMQ's C++ client into build/cpp-client"
+    rm -rf build/cpp-client.new
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps \
+        --target build/cpp-client.new "rocketmq==0.4.4" ||
+        fail "the C++ client has no wheel for this system: its test is skipped"
+    mv build/cpp-client.new build/cpp-client
 }
 
 fuzz() {

@@ -48,7 +48,7 @@ tools/setup.sh valgrind || exit 1
 tools/setup.sh docs || exit 1
 tools/setup.sh strace || true
 tools/setup.sh arm64 || exit 1
-case " $stages " in *" long "*) rm -rf $counts; tools/setup.sh workers || true ;; esac
+case " $stages " in *" long "*) rm -rf $counts; tools/setup.sh workers || true; tools/setup.sh cpp_client || true ;; esac
 # shellcheck disable=SC2086
 {
     stage long with_counts $tests -m "long and not measure" $shared "$@"

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, get_args
 
 from rocketc._layout import LMQ_PREFIX
-from rocketc.broker.bodies import object_of, parse_body, text_of
+from rocketc.broker.bodies import enum_of, object_of, parse_body, text_of
 from rocketc.broker.consumers import ConsumerManager
 from rocketc.broker.heartbeat import CLIENT_ID_MOST
 from rocketc.broker.lock_processor import NAME_MOST
@@ -19,6 +19,7 @@ from rocketc.errors import BadRequestError
 from rocketc.remoting.allocation import StrategyName, strategy
 from rocketc.remoting.route_data import MessageQueue, QueueData
 from rocketc.remoting.server import Answer, Call, failed
+from rocketc.remoting.subscribing import MessageModel
 from rocketc.tables.fastjson import to_bytes
 from rocketc.tables.topics import PERM_READ
 
@@ -26,7 +27,6 @@ _log = logging.getLogger("rocketc.broker")
 
 QUERY_ASSIGNMENT = 400
 PULL = "PULL"  # the mode of each assignment; the other one is POP
-_BROADCASTING, _CLUSTERING = ("BROADCASTING", 0), ("CLUSTERING", 1)  # by name or by ordinal, as fastjson reads an enum
 _ROUTES_MOST = 1000
 _ROUTE_SECONDS = 5.0  # a route is asked for again after this time
 
@@ -116,9 +116,9 @@ class AssignmentProcessor:
         if asked.group not in self._refused and len(self._refused) < _ROUTES_MOST:
             self._refused.add(asked.group)
             _log.warning(
-                "group %s: the consumer %s is without queues, because this broker does not know the strategy %r; "
+                "group %s: the consumer %s is without queues, because this broker does not know the strategy %s; "
                 "use one of %s, or divide the queues in the client (setClientRebalance(true))",
-                *(asked.group, asked.client_id, asked.strategy, ", ".join(get_args(StrategyName))),
+                *(asked.group, asked.client_id, repr(asked.strategy), ", ".join(get_args(StrategyName))),
             )
 
     def close(self) -> None:
@@ -151,13 +151,13 @@ def _decode(body: bytes) -> _Asked:
     for name in ("topic", "consumerGroup"):
         if data.get(name) is None:
             raise BadRequestError(f"the body lacks the member {name}")
-    model = data.get("messageModel")
-    if model not in (*_BROADCASTING, *_CLUSTERING):
+    model = enum_of(data, "messageModel", MessageModel)
+    if model is None:
         raise BadRequestError("the member messageModel is neither CLUSTERING nor BROADCASTING")
     return _Asked(
         text_of(data, "topic", NAME_MOST),
         text_of(data, "consumerGroup", NAME_MOST),
         text_of(data, "clientId", CLIENT_ID_MOST),
         text_of(data, "strategyName", NAME_MOST),
-        model in _BROADCASTING,
+        model is MessageModel.BROADCASTING,
     )

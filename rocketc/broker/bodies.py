@@ -1,25 +1,35 @@
 """JSON bodies of requests: read leniently, as RocketMQ's peers write them, but with limits.
 
-Unknown members are ignored. Numbers and truth values may be in quotes. Everything else is a BadRequestError.
+Unknown members are ignored. A value may have each JSON type that fastjson turns into the member's type, see
+tables.java_values. A member that is null counts as missing. Everything else is a BadRequestError.
 """
 
 from __future__ import annotations
 
+import enum
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from rocketc.errors import BadRequestError
+from rocketc.tables.fastjson import parse
+from rocketc.tables.java_values import java_enum, java_flag, java_number, java_text
 
 BODY_MOST = 1 << 20  # bytes of a body
+LAX_MOST = 1 << 14  # characters of a body that is read again, a hundred times slower, because it is not strict JSON
 INTS, LONGS = range(-(1 << 31), 1 << 31), range(-(1 << 63), 1 << 63)
+
+_T = TypeVar("_T")
+_E = TypeVar("_E", bound=enum.Enum)
 
 
 def parse_body(body: bytes, most: int = BODY_MOST) -> Any:
     """Return the JSON value of a body; None if the body is empty.
 
-    Raises BadRequestError if the body is not JSON, is nested too deep, or has more than `most` bytes.
+    A comma may stand after the last entry of an object or a list. Raises BadRequestError if the body is not JSON, is
+    nested too deep, or has more than `most` bytes.
 
-    >>> parse_body(b'{"clientID":"c"}'), parse_body(b"")
+    >>> parse_body(b'{"clientID":"c",}'), parse_body(b"")
     ({'clientID': 'c'}, None)
     """
     if len(body) > most:
@@ -27,7 +37,11 @@ def parse_body(body: bytes, most: int = BODY_MOST) -> Any:
     if not body:
         return None
     try:
-        return json.loads(body.decode(), strict=False, parse_constant=_refuse)
+        text = body.decode()
+        try:
+            return json.loads(text, strict=False, parse_constant=_refuse)
+        except ValueError:
+            return parse(text, slow_most=LAX_MOST)
     except (ValueError, RecursionError):
         raise BadRequestError("the body is not JSON, or nested too deep") from None
 
@@ -68,42 +82,54 @@ def texts_of(data: dict[str, Any], name: str, longest: int, most: int) -> list[s
 
 
 def _text(name: str, value: object, most: int) -> str:
-    if not isinstance(value, str):
-        raise BadRequestError(f"the member {name} is not a text")
-    if len(value) > most:
-        raise BadRequestError(f"the member {name} has {len(value)} characters; {most} at most")
+    text = _value_of(name, java_text, value)
+    if len(text) > most:
+        raise BadRequestError(f"the member {name} has {len(text)} characters; {most} at most")
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError:
         raise BadRequestError(f"the member {name} is not valid Unicode") from None
-    return value
+    return text
 
 
-def number_of(data: dict[str, Any], name: str, allowed: range = INTS) -> int:
-    """Return a whole number; 0 if it is missing. Raises BadRequestError.
+def enum_of(data: dict[str, Any], name: str, kind: type[_E]) -> _E | None:
+    """Return an enum, which clients write as its name or its number in Java; None if it is missing or not known.
+
+    Raises BadRequestError.
+
+    >>> Color = enum.Enum("Color", ["RED", "BLUE"])
+    >>> enum_of({"color": 1}, "color", Color), enum_of({"color": "GREEN"}, "color", Color)
+    (<Color.BLUE: 2>, None)
+    """
+    value = data.get(name)
+    return None if value is None else _value_of(name, java_enum, kind, value)
+
+
+def _value_of(name: str, read: Callable[..., _T], *arguments: object) -> _T:
+    try:
+        return read(*arguments)
+    except ValueError as error:
+        raise BadRequestError(f"the member {name} {error}") from None
+
+
+def number_of(data: dict[str, Any], name: str, allowed: range = INTS, *, missing: int = 0) -> int:
+    """Return a whole number; `missing` if it is missing. Raises BadRequestError.
 
     >>> number_of({"queueId": "7"}, "queueId"), number_of({}, "queueId")
     (7, 0)
     """
     value = data.get(name)
-    return 0 if value is None else _number(name, value, allowed)
+    number = None if value is None else _value_of(name, java_number, value, allowed)
+    return missing if number is None else number
 
 
 def numbers_of(data: dict[str, Any], name: str, most: int, allowed: range = INTS) -> list[int]:
     """Return a list of whole numbers; see number_of() and list_of().
 
-    >>> numbers_of({"codeSet": [65]}, "codeSet", 100)
+    >>> numbers_of({"codeSet": ["65"]}, "codeSet", 100)
     [65]
     """
-    return [_number(name, value, allowed) for value in list_of(data, name, most)]
-
-
-def _number(name: str, value: object, allowed: range) -> int:
-    if isinstance(value, str) and len(value) <= 20 and value.isascii() and value.removeprefix("-").isdigit():
-        value = int(value)
-    if type(value) is not int or value not in allowed:
-        raise BadRequestError(f"the member {name} is not a whole number of the allowed range")
-    return value
+    return [_value_of(name, java_number, value, allowed) or 0 for value in list_of(data, name, most)]
 
 
 def flag_of(data: dict[str, Any], name: str) -> bool:
@@ -113,13 +139,7 @@ def flag_of(data: dict[str, Any], name: str) -> bool:
     (True, False)
     """
     value = data.get(name)
-    if isinstance(value, str):
-        value = {"true": True, "false": False}.get(value.lower(), value)
-    if value is None:
-        return False
-    if not isinstance(value, bool):
-        raise BadRequestError(f"the member {name} is neither true nor false")
-    return value
+    return value is not None and bool(_value_of(name, java_flag, value))
 
 
 def list_of(data: dict[str, Any], name: str, most: int) -> list[Any]:

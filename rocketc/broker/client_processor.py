@@ -94,7 +94,7 @@ class ClientProcessor:
 
     def _heart_beat(self, call: Call) -> Answer:
         """Register all groups of a heartbeat; groups that may not exist are left out. An error registers none."""
-        beat = decode_heartbeat(call.command.body)
+        beat = decode_heartbeat(call.command.body, self._clock())
         self._check_room(call, beat)
         command, wants_full = call.command, not beat.is_v2
         found = [(data, self._groups.find(data.group)) for data in beat.consumers]

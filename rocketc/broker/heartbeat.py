@@ -5,11 +5,10 @@ Source: RocketMQ HeartbeatData, ConsumerData, ProducerData.
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from rocketc.broker.bodies import flag_of, list_of, number_of, object_of, parse_body, text_of
+from rocketc.broker.bodies import enum_of, flag_of, list_of, number_of, object_of, parse_body, text_of
 from rocketc.broker.subscriptions import Subscription, decode_subscription
 from rocketc.errors import BadRequestError
 from rocketc.remoting.subscribing import ConsumeFromWhere, ConsumeType, MessageModel
@@ -22,7 +21,7 @@ SUBSCRIPTIONS_MOST = 5000  # subscriptions of one heartbeat
 
 @dataclass(frozen=True)
 class ConsumerData:
-    """One consumer group of a heartbeat. As in RocketMQ, a name that is not known becomes None.
+    """One consumer group of a heartbeat. As in RocketMQ, the name of an enum that is not known becomes None.
 
     subscriptions  by topic
     """
@@ -60,8 +59,11 @@ class Heartbeat:
         return self.is_v2 and self.without_sub
 
 
-def decode_heartbeat(body: bytes) -> Heartbeat:
-    """Return the heartbeat of a body. Raises BadRequestError for what is not one, or is over the limits above.
+def decode_heartbeat(body: bytes, now_ms: int = 0) -> Heartbeat:
+    """Return the heartbeat of a body.
+
+    now_ms  the version of a subscription without one, as in RocketMQ: it is newer than what the broker has
+    Raises BadRequestError for what is not one, or is over the limits above.
 
     >>> decode_heartbeat(b'{"clientID":"c","producerDataSet":[{"groupName":"shop"}]}').producers
     ('shop',)
@@ -74,7 +76,7 @@ def decode_heartbeat(body: bytes) -> Heartbeat:
         raise BadRequestError("the heartbeat lacks the member clientID")
     beat = Heartbeat(
         client_id,
-        tuple(_consumer(object_of(one, "a consumer group")) for one in consumers),
+        tuple(_consumer(object_of(one, "a consumer group"), now_ms) for one in consumers),
         tuple(_group(object_of(one, "a producer group")) for one in producers),
         number_of(data, "heartbeatFingerprint"),
         flag_of(data, "withoutSub"),
@@ -85,13 +87,14 @@ def decode_heartbeat(body: bytes) -> Heartbeat:
     return beat
 
 
-def _consumer(data: dict[str, Any]) -> ConsumerData:
+def _consumer(data: dict[str, Any], now_ms: int) -> ConsumerData:
+    subscriptions = list_of(data, "subscriptionDataSet", SUBSCRIPTIONS_MOST)
     return ConsumerData(
         _group(data),
-        _named(ConsumeType, data, "consumeType"),
-        _named(MessageModel, data, "messageModel"),
-        _named(ConsumeFromWhere, data, "consumeFromWhere"),
-        tuple(map(decode_subscription, list_of(data, "subscriptionDataSet", SUBSCRIPTIONS_MOST))),
+        enum_of(data, "consumeType", ConsumeType),
+        enum_of(data, "messageModel", MessageModel),
+        enum_of(data, "consumeFromWhere", ConsumeFromWhere),
+        tuple(decode_subscription(one, now_ms) for one in subscriptions),
         flag_of(data, "unitMode"),
     )
 
@@ -101,11 +104,3 @@ def _group(data: dict[str, Any]) -> str:
     if data.get("groupName") is None:
         raise BadRequestError("a group lacks the member groupName")
     return text_of(data, "groupName", 1 << 16)
-
-
-E = TypeVar("E", bound=enum.Enum)
-
-
-def _named(kind: type[E], data: dict[str, Any], name: str) -> E | None:
-    text = text_of(data, name, 1 << 16)
-    return kind[text] if text in kind.__members__ else None

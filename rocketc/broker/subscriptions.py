@@ -106,9 +106,10 @@ def _everything(topic: str, sub_version: int) -> Subscription:
     return Subscription(topic, sub_version=sub_version)
 
 
-def decode_subscription(data: object) -> Subscription:
+def decode_subscription(data: object, now_ms: int = 0) -> Subscription:
     """Return the subscription of an object in a heartbeat.
 
+    now_ms  the version of a subscription without one
     Unknown members are ignored; missing ones, other than the topic, have defaults. The code set is the peer's own, as
     in RocketMQ. Raises BadRequestError for wrong types, and for sizes over the limits of this module.
 
@@ -124,7 +125,7 @@ def decode_subscription(data: object) -> Subscription:
         text_of(data, "subString", EXPRESSION_MOST) or ALL,
         frozenset(texts_of(data, "tagsSet", EXPRESSION_MOST, TAGS_MOST)),
         frozenset(numbers_of(data, "codeSet", TAGS_MOST)),
-        number_of(data, "subVersion", LONGS),
+        number_of(data, "subVersion", LONGS, missing=now_ms),
         text_of(data, "expressionType", TOPIC_MOST) or TAG,
         flag_of(data, "classFilterMode"),
     )

@@ -20,7 +20,6 @@ Source: RocketMQ RegisterBrokerBody, TopicConfig, DataVersion, observed.
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -41,10 +40,10 @@ from rocketc.namesrv.routes import DataVersion
 from rocketc.remoting.route_data import QueueData
 from rocketc.remoting.versions import V5_0_0
 from rocketc.tables.fastjson import parse
+from rocketc.tables.java_values import java_number
 
 INFLATED_MOST = 32 << 20  # bytes
 _ZLIB = 0x78  # the first byte of a zlib stream
-_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _INT = range(-(1 << 31), 1 << 31)
 _LONG = range(-(1 << 63), 1 << 63)
 _INT32 = struct.Struct(">i")
@@ -168,16 +167,12 @@ def _check_count(topics: int) -> None:
 
 
 def _number(value: Any, default: int, allowed: range, what: str) -> int:
-    """A JSON value as fastjson reads it into a number: also from texts, fractions and booleans."""
-    if value is None:
-        return default
-    if isinstance(value, str) and _NUMBER.fullmatch(value):
-        value = int(value)
-    if isinstance(value, float):
-        value = int(value)  # never infinite: the parser refuses that
-    if not isinstance(value, int) or value not in allowed:
-        raise BadRequestError(f"{what} is {_short(value)}, which is not a number of its type")
-    return int(value)
+    """A JSON value as fastjson reads it into a number."""
+    try:
+        found = None if value is None else java_number(value, allowed)
+    except ValueError:
+        raise BadRequestError(f"{what} is {_short(value)}, which is not a number of its type") from None
+    return default if found is None else found
 
 
 def _json(body: bytes, what: str, most: int = SMALL_MOST) -> Any:
@@ -228,7 +223,7 @@ def _decode_parts(raw: bytes, client_version: int) -> RegisterBrokerBody:
 
 def _topic_of_text(raw: bytes) -> tuple[str, QueueData]:
     fields = raw.decode("utf-8", "replace").split(" ", 5)
-    if len(fields) < 5:
+    if len(fields) < 5 or "" in fields[1:4]:
         raise BadRequestError(f"topic {_short(raw)}: name, queues, perm and filter type were expected")
     name, read, write, perm = fields[:4]
     check_name("the name of a topic", name)

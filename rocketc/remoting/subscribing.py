@@ -1,5 +1,7 @@
 """What a consumer says about itself, in words that clients and brokers share: its kind, tags, pulls.
 
+The members of each enum are in Java's order: some clients send the numbers.
+
 Source: RocketMQ ConsumeType, MessageModel, ConsumeFromWhere, FilterAPI.
 """
 
@@ -26,19 +28,19 @@ class ConsumeType(enum.Enum):
 class MessageModel(enum.Enum):
     """Whether the consumers of a group share the messages, or each gets all of them."""
 
-    CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
+    CLUSTERING = "CLUSTERING"
 
 
 class ConsumeFromWhere(enum.Enum):
-    """Where a group without offsets begins. The last three names are deprecated."""
+    """Where a group without offsets begins. The second to the fourth name are deprecated."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
-    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
-    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
     CONSUME_FROM_MIN_OFFSET = "CONSUME_FROM_MIN_OFFSET"
     CONSUME_FROM_MAX_OFFSET = "CONSUME_FROM_MAX_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
 class PullFlag(enum.IntEnum):

@@ -28,7 +28,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 def parse(
     text: str | bytes, *, object_names: bool = False, slow_most: int | None = None, integers_most: int | None = None
 ) -> Any:
-    """Parse a JSON text. Names may be integers without quotes; these become int.
+    """Parse a JSON text. Names may be integers without quotes; these become int. A comma may follow the last entry.
 
     text          bytes are UTF-8
     object_names  names may also be objects, as in a Java map whose keys are objects. Such a name becomes a tuple of its
@@ -139,6 +139,9 @@ class _Parser:
             if not self._take(","):
                 raise self._wrong(f"expected , or {closing}")
             self._skip_blanks()
+            if self._take(closing):  # fastjson ignores a comma before it
+                self._open.pop()
+                return
         name = None
         if isinstance(inner, dict):
             name = self._name()

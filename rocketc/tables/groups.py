@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -25,6 +26,13 @@ def group_name_error(name: str) -> str | None:
     if not NAME_CHARACTERS.fullmatch(name):
         return "a group name may only have letters, digits and %|_-"
     return f"a group name has {GROUP_MOST} characters at most, not {len(name)}" if len(name) > GROUP_MOST else None
+
+
+class GroupRetryPolicyType(enum.Enum):
+    """How the times of retries grow. The order is Java's: a body may have the number."""
+
+    EXPONENTIAL = "EXPONENTIAL"
+    CUSTOMIZED = "CUSTOMIZED"
 
 
 def _customized() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import re
 from dataclasses import dataclass, field, replace
@@ -87,6 +88,13 @@ def refuse_no_folder(what: str, name: str, before: str = "") -> None:
         raise IllegalMessageError(f"{what} {name[:40]!r}...: at most {_LONGEST - len(before)} bytes of UTF-8")
 
 
+class TopicFilterType(enum.Enum):
+    """Whether a message has one tag or several. The order is Java's: a body may have the number."""
+
+    SINGLE_TAG = "SINGLE_TAG"
+    MULTI_TAG = "MULTI_TAG"
+
+
 @dataclass(frozen=True)
 class TopicConfig(ConfigEntry):
     """A topic. The fields are RocketMQ's, with its defaults.
@@ -123,7 +131,7 @@ class TopicConfig(ConfigEntry):
             raise ValueError(f"topic_sys_flag is {self.topic_sys_flag!r}, which is not a whole number")
         if not isinstance(self.order, bool):
             raise ValueError(f"order is {self.order!r}; allowed are True and False")
-        if self.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
+        if self.topic_filter_type not in TopicFilterType.__members__:
             raise ValueError(f"topic_filter_type is {self.topic_filter_type!r}; allowed are SINGLE_TAG and MULTI_TAG")
         if not isinstance(self.topic_name, str):
             raise ValueError(f"topic_name is {self.topic_name!r}, which is not a string")

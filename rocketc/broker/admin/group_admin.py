@@ -11,7 +11,7 @@ from typing import Any
 
 from rocketc._layout import RETRY_PREFIX
 from rocketc.broker.admin import forms
-from rocketc.broker.bodies import flag_of, list_of, number_of, object_of, parse_body, text_of
+from rocketc.broker.bodies import enum_of, flag_of, list_of, number_of, object_of, parse_body, text_of
 from rocketc.broker.groups import GroupManager, is_group_name
 from rocketc.broker.offsets import ConsumerOffsetManager
 from rocketc.broker.table_writer import TableWriter, answering
@@ -20,7 +20,7 @@ from rocketc.errors import BadRequestError
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
 from rocketc.tables.config_manager import camel
-from rocketc.tables.groups import GROUP_MOST, SubscriptionGroupConfig
+from rocketc.tables.groups import GROUP_MOST, GroupRetryPolicyType, SubscriptionGroupConfig
 
 CREATE, CREATE_LIST, ALL, DELETE, ONE, FORBID = 200, 225, 201, 207, 352, 353
 GROUPS_MOST = 10_000  # of one list
@@ -171,6 +171,9 @@ def decode_group(data: dict[str, Any]) -> SubscriptionGroupConfig:
             found[field.name] = list_of(data, key, _SUBSCRIPTIONS_MOST)
         else:
             found[field.name] = object_of(data[key], f"the member {key}")
+    policy = found.get("group_retry_policy", {})
+    if (by := enum_of(policy, "type", GroupRetryPolicyType)) is not None:
+        found["group_retry_policy"] = {**policy, "type": by.name}
     for attribute in found.get("attributes", {}):
         raise BadRequestError(f"unsupported key: {str(attribute)[:40].removeprefix('+')}")
     return SubscriptionGroupConfig(name, **found)

@@ -11,19 +11,18 @@ from typing import Any, Protocol
 from rocketc.broker.admin import forms
 from rocketc.broker.admin.attributes import asks_for_mixed, changed_attributes, parse_attributes
 from rocketc.broker.admin.store_work import StoreWork
-from rocketc.broker.bodies import INTS, flag_of, list_of, number_of, object_of, parse_body, text_of
+from rocketc.broker.bodies import INTS, enum_of, flag_of, list_of, number_of, object_of, parse_body, text_of
 from rocketc.broker.topics import TopicManager, name_fault
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call
 from rocketc.store.cleaning import unused_topics
-from rocketc.tables.topics import TopicConfig
+from rocketc.tables.topics import TopicConfig, TopicFilterType
 
 CREATE, CREATE_LIST, ALL, DELETE, SYSTEM, ONE = 17, 18, 21, 215, 305, 351
 CLEAN_EXPIRED_QUEUES, CLEAN_UNUSED_TOPICS, CLEAN_LOG = 306, 316, 329
 TOPICS_MOST = 10_000  # of one list
 NAME_MOST = 1000  # characters; name_fault() has the real limit
 ATTRIBUTES_MOST = 10_000  # characters
-_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 _UNSET = "not set any response code"  # RocketMQ's remark in answers of success to some requests
 
 
@@ -154,18 +153,21 @@ class TopicAdmin:
         }
         changes = object_of(data.get("attributes") or {}, "the member attributes")
         texts = {str(name): text_of(changes, name, ATTRIBUTES_MOST) for name in changes}
+        filter_type = enum_of(data, "topicFilterType", TopicFilterType)
         return self._topic(
             text_of(data, "topicName", NAME_MOST),
             texts,
             order=flag_of(data, "order"),
-            topic_filter_type=text_of(data, "topicFilterType", NAME_MOST) or usual.topic_filter_type,
+            topic_filter_type=filter_type.name
+            if filter_type
+            else text_of(data, "topicFilterType", NAME_MOST) or usual.topic_filter_type,
             **numbers,
         )
 
     def _topic(self, name: str, changes: dict[str, str], **fields: Any) -> TopicConfig | Answer:
         if (refused := self._refusal(name)) is not None:
             return refused
-        if fields["topic_filter_type"] not in _FILTER_TYPES:
+        if fields["topic_filter_type"] not in TopicFilterType.__members__:
             return Answer(Code.SYSTEM_ERROR, remark=f"topicFilterType = [{fields['topic_filter_type']}] value invalid")
         if max(fields["read_queue_nums"], fields["write_queue_nums"]) > QUEUES_MOST:
             return Answer(Code.INVALID_PARAMETER, remark=f"{name}: at most {QUEUES_MOST} queues")

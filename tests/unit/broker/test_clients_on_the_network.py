@@ -174,7 +174,7 @@ def test_hostile_heartbeats_do_not_disturb_other_clients():
     async def main(broker, connect):
         good, bad = connect("good"), connect("bad")
         good.beat()
-        for body in ([], {"clientID": 5}, {"clientID": "bad", "consumerDataSet": [{"groupName": None}]}):
+        for body in ([], {"clientID": [5]}, {"clientID": "bad", "consumerDataSet": [{"groupName": None}]}):
             bad.send(34, body=body)
         bad.send(38)  # lacks its field
         await asyncio.sleep(1)

@@ -105,7 +105,7 @@ def test_requests_without_queues(broker, code, body):
         (request("a", 0, 1 << 31), "queueId is not a whole number"),
         (request("a" * 1025, 0), "clientId has 1025 characters"),
         (request("a", 0, group="g" * 256), "consumerGroup has 256 characters"),
-        (request(5, 0), "clientId is not a text"),
+        (request([5], 0), "clientId is not a text"),
         ({"mqSet": [{"topic": "t"}] * 10_001}, "mqSet has 10001 elements"),
     ],
 )

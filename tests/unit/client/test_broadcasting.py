@@ -456,5 +456,5 @@ def test_push_and_async_consumer(broker, producer, tmp_path, monkeypatch):
 
 
 def test_a_wrong_model():
-    with pytest.raises(ValueError, match="message_model is 'SHARED'; allowed are CLUSTERING, BROADCASTING"):
+    with pytest.raises(ValueError, match="message_model is 'SHARED'; allowed are BROADCASTING, CLUSTERING"):
         PushConsumer("g", message_model="SHARED")

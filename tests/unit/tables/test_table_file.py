@@ -262,10 +262,10 @@ def test_what_python_refuses_is_refused(text):
     [
         ("{", (1, 2), "expected a name"),
         ("{,}", (1, 2), "expected a name"),
-        ('{"a":1,}', (1, 8), "expected a name"),
+        ('{"a":1,,}', (1, 8), "expected a name"),
         ("{1.5:2}", (1, 3), "expected :"),
         ("{12345678901234567890:1}", (1, 2), "expected a name"),
-        ("[1,]", (1, 4), "expected a value"),
+        ("[,1]", (1, 2), "expected a value"),
         ("[1 2]", (1, 4), "expected , or ]"),
         ('{"a" 1}', (1, 6), "expected :"),
         ('{"a":1}}', (1, 8), "more data after the end"),

@@ -45,6 +45,10 @@ def test_a_group_is_on_the_disk_before_the_answer(memory_path):
         answer = await client.call(225, b'{"groupConfigList":[{"groupName":"a"},{"groupName":"b","brokerId":1}]}')
         assert answer.code == 0 and SubscriptionGroups(memory_path)["b"].broker_id == 1
         assert (await client.call(225, b'{"groupConfigList":[]}')).code == 0
+        policy = {"type": 0, "exponentialRetryPolicy": {"initial": 5}}  # the number of EXPONENTIAL
+        assert (await put(client, groupName=7, groupRetryPolicy=policy, retryMaxTimes="5")).code == 0
+        named = {**policy, "type": "EXPONENTIAL"}
+        assert SubscriptionGroups(memory_path)["7"].group_retry_policy == named
 
     play(memory_path, main)
 
@@ -54,12 +58,13 @@ REFUSED = [
     (200, b"x", "the body is not JSON"),
     (200, b"{}", "'' is not a name of a consumer group"),
     (200, b'{"groupName":"my group"}', "'my group' is not a name of a consumer group"),
-    (200, b'{"groupName":7}', "the member groupName is not a text"),
+    (200, b'{"groupName":{}}', "the member groupName is not a text"),
     (200, json.dumps({"groupName": "g" * 256}).encode(), f"'{'g' * 40}' is not a name of a consumer group"),
     (200, b'{"groupName":"g","retryMaxTimes":"x"}', "the member retryMaxTimes is not a whole number"),
     (200, b'{"groupName":"g","retryMaxTimes":9999999999}', "the member retryMaxTimes is not a whole number"),
-    (200, b'{"groupName":"g","consumeEnable":7}', "the member consumeEnable is neither true nor false"),
+    (200, b'{"groupName":"g","consumeEnable":"7"}', "the member consumeEnable is neither true nor false"),
     (200, b'{"groupName":"g","groupRetryPolicy":[]}', "the member groupRetryPolicy is not a JSON object"),
+    (200, b'{"groupName":"g","groupRetryPolicy":{"type":2}}', "the member type is neither a name nor one of"),
     (200, b'{"groupName":"g","subscriptionDataSet":{}}', "the member subscriptionDataSet is not a list"),
     (200, b'{"groupName":"g","attributes":{"+a":"b"}}', "unsupported key: a"),
     (225, b"{}", "the body lacks the list groupConfigList"),

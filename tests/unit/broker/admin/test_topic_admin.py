@@ -168,9 +168,12 @@ def test_lists_that_are_refused(memory_path):
 def test_a_list_of_topics(memory_path):
     async def main(stage, client):
         topics = [{"topicName": "a", "readQueueNums": 2, "attributes": {"+message.type": "FIFO"}}, {"topicName": "b"}]
+        topics.append({"topicName": "c", "topicFilterType": 1, "perm": "4", "order": 1})  # as numbers and texts
         assert (await client.call(18, json.dumps({"topicConfigList": topics}).encode())).code == 0
         assert (await config(client, "b"))["readQueueNums"] == 16
         assert Topics(memory_path)["a"].message_type == "FIFO"
+        made = Topics(memory_path)["c"]
+        assert (made.topic_filter_type, made.perm, made.order) == ("MULTI_TAG", 4, True)
         assert (await client.call(18, b'{"topicConfigList":[]}')).code == 0
 
     play(memory_path, main)
