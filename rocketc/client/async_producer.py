@@ -488,7 +488,7 @@ class AsyncProducer(AsyncContext):
         divided = self._batches(topic, messages)
         first = next(divided, None)
         if first is not None and first.is_last:
-            answer = DirectAnswer[list[SendResult]](end, self._rest_of_only_batch, self._give_up)
+            answer = DirectAnswer[list[SendResult]](end, self._rest_of_only_batch, self._ended, self._give_up)
             answer.begun = self._begin_batch(topic, first, queue, timeout, answer)
             if answer.begun is not None:
                 return
@@ -569,7 +569,7 @@ class AsyncProducer(AsyncContext):
         if end.is_canceled:
             return
         if self._path is not None and options.keys() <= _DIRECT:
-            answer = DirectAnswer[SendResult](end, self._rest, self._give_up)
+            answer = DirectAnswer[SendResult](end, self._rest, self._ended, self._give_up)
             answer.begun = self._path.begin(
                 topic, body, options.get("tags"), options.get("keys"), None, 0, None, None, None,
                 options.get("flag", 0), None, None, options.get("timeout"), answer,
@@ -578,8 +578,11 @@ class AsyncProducer(AsyncContext):
                 return
         end_with(self._loop.create_task(self.send(topic, body, **options)), end)
 
-    def _ended(self, begun: SentMessage, is_ok: bool) -> None:
-        """Count the end of a send that the compiled way has begun and not ended."""
+    def _ended(self, begun: SentMessage, is_ok: bool = False) -> None:
+        """Count the end of a send that the compiled way has begun, once."""
+        if begun.is_done:
+            return
+        begun.is_done = True
         self._in_flight.give_back(len(begun.body))
         self._sends.add(begun.topic_way.topic, is_ok, 1000 * (self._loop.time() - begun.began))
 

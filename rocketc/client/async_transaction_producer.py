@@ -42,6 +42,8 @@ from rocketc.client.transaction_states import (
     remark_of,
     state_of,
 )
+from rocketc.client.user_coroutines import result_of
+from rocketc.client.waiters import End, end_with
 from rocketc.errors import AnswerError, HalfMessageError, NotSentError, RocketcError
 from rocketc.read._message import Message
 from rocketc.remoting.requests import CODES
@@ -197,7 +199,7 @@ class AsyncTransactionProducer(AsyncProducer):
         try:
             returned: object = local_transaction(half.message)
             if inspect.isawaitable(returned):
-                returned = await returned
+                returned = await result_of(returned)
             state, remark = state_of(returned), None
         except Exception as error:
             failure, state, remark = error, UNKNOWN, remark_of(error)
@@ -244,6 +246,11 @@ class AsyncTransactionProducer(AsyncProducer):
     async def _end(self, half: Half, state: LocalTransactionState, remark: str | None) -> RocketcError | None:
         """Send END_TRANSACTION; return why it was not written. It is written also if the caller is canceled."""
         return await asyncio.shield(self._begin_end(half, state, remark))
+
+    def _end_for(self, end: End, half: Half, state: LocalTransactionState, remark: str | None) -> None:
+        """Do what _end() does for a thread, which gets the result through `end`."""
+        end_with(self._begin_end(half, state, remark), end)
+        end.cancel = None  # it is written also if the thread does not wait any more
 
     def _begin_end(
         self, half: Half, state: LocalTransactionState, remark: str | None

@@ -288,10 +288,11 @@ class ConcurrentService:
 
     # the end
 
-    def _begin(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
+    def _begin(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def wait_idle(self, seconds: float, but: int = 0) -> bool:
         """Wait until no listener runs and no message waits for one; return whether that came in time.

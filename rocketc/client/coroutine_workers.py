@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
-import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
 from rocketc.client.ready_items import ItemT, OwnerT, Part, ReadyItems
+from rocketc.client.user_coroutines import rest_of
 
 _RUN_SECONDS = 0.005  # without a turn of the loop for others
 
@@ -41,7 +41,7 @@ class CoroutineWorkers(Generic[OwnerT, ItemT]):
     """Runs at most `most` coroutines at a time.
 
     calls   what is done with an item
-    begin   starts a task
+    begin   starts a task, and returns it
     good    a coroutine may return this instead of None
 
     >>> class Shown:
@@ -71,7 +71,7 @@ class CoroutineWorkers(Generic[OwnerT, ItemT]):
         self,
         calls: Calls[OwnerT, ItemT],
         most: int,
-        begin: Callable[[Coroutine[Any, Any, None]], object],
+        begin: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         good: object = None,
     ) -> None:
         self._calls, self._most, self._begin, self._good = calls, most, begin, good
@@ -80,6 +80,7 @@ class CoroutineWorkers(Generic[OwnerT, ItemT]):
         self._free: deque[asyncio.Future[None]] = deque()  # of workers that wait for items
         self._workers = 0
         self._is_waking = False  # a worker was woken up or begun, and does not run yet
+        self._new: asyncio.Task[None] | None = None  # the one that was begun
         self._is_stopped = False
 
     def give(self, part: Part[OwnerT, ItemT]) -> None:
@@ -103,10 +104,12 @@ class CoroutineWorkers(Generic[OwnerT, ItemT]):
         elif self._workers < self._most:
             self._is_waking = True
             self._workers += 1
-            self._begin(self._work())
+            self._new = self._begin(self._work())
+            self._new.add_done_callback(self._left)
 
     async def _work(self) -> None:
         free: asyncio.Future[None] | None = None
+        self._new = None
         try:
             while not self._is_canceled:  # a coroutine may have caught it
                 self._is_waking = False
@@ -127,19 +130,21 @@ class CoroutineWorkers(Generic[OwnerT, ItemT]):
             self._is_stopped = True
             raise
         finally:
-            self._leave(free)
-
-    def _leave(self, free: asyncio.Future[None] | None) -> None:
-        """A worker ends: a coroutine has canceled its task, for example, or all tasks of the loop are canceled."""
-        if self._is_stopped:
-            return
-        self._workers -= 1
-        if free is not None:
-            if free in self._free:
+            if free is not None and free in self._free:
                 self._free.remove(free)
-            else:
+            elif free is not None:
                 self._is_waking = False  # it was woken up
-        self._wake()
+
+    def _left(self, worker: asyncio.Task[None]) -> None:
+        """A worker has ended: a coroutine has canceled its task, for example, or all tasks of the loop are canceled.
+
+        This is not in a `finally` of the worker: there is none in a task that is canceled before its first step.
+        """
+        if worker is self._new:
+            self._new, self._is_waking = None, False
+        if not self._is_stopped:
+            self._workers -= 1
+            self._wake()
 
     @property
     def _is_canceled(self) -> bool:
@@ -177,7 +182,7 @@ class CoroutineWorkers(Generic[OwnerT, ItemT]):
                 calls.waits(owner, item, at)
                 self._wake()  # another worker continues
                 try:
-                    outcome = await _rest(called, context, waits_for)
+                    outcome = await rest_of(called, waits_for, context.run)
                 except GeneratorExit:
                     raise
                 except BaseException as error:  # also of something canceled
@@ -199,28 +204,3 @@ class CoroutineWorkers(Generic[OwnerT, ItemT]):
         if run:
             calls.finished_run(owner, run, at - began)
         return False
-
-
-@types.coroutine
-def _rest(
-    called: Coroutine[Any, Any, object], context: contextvars.Context, waits_for: Any
-) -> Generator[Any, Any, object]:
-    """Run a coroutine that has begun to its end, in the task of the caller and a context of its own.
-
-    waits_for  what its first send() returned
-    """
-    failed: BaseException | None
-    while True:
-        try:
-            sent = yield waits_for
-        except GeneratorExit:
-            context.run(called.close)
-            raise
-        except BaseException as error:
-            sent, failed = None, error
-        else:
-            failed = None
-        try:
-            waits_for = context.run(called.send, sent) if failed is None else context.run(called.throw, failed)
-        except StopIteration as ended:
-            return ended.value

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from rocketc.client.user_coroutines import result_of
+
 Call = Callable[[], object]
 Done = Callable[[Any], object]  # gets what the call returned, or the exception that it raised
 
@@ -69,7 +71,7 @@ class ListenerPool:
         result = await answer
         if isinstance(result, Exception):
             raise result
-        return await result if inspect.isawaitable(result) else result
+        return await result_of(result) if inspect.isawaitable(result) else result
 
     @property
     def is_here(self) -> bool:

@@ -19,6 +19,7 @@ from rocketc.client.orderly_results import LOCK_REFUSED_MS, SOON_MS, OrderlyQueu
 from rocketc.client.owned_queue import Owned
 from rocketc.client.send_backs import Failed, most_times, retry_send
 from rocketc.client.transaction_states import text_of
+from rocketc.client.user_coroutines import result_of
 from rocketc.errors import RocketcError
 from rocketc.read._message import Message
 from rocketc.remoting.subscribing import MessageModel
@@ -127,7 +128,7 @@ class OrderlyService:
             if context is not None:
                 listener = bound(listener, context)
             if inspect.iscoroutinefunction(listener):
-                returned = await listener(argument)
+                returned = await result_of(listener(argument))
             else:
                 returned = await self._on_a_thread(listener, argument)
             status = orderly_status(returned) if context is None else context.decided(returned)

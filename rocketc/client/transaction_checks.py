@@ -24,6 +24,7 @@ from rocketc.client.transaction_states import (
     state_of,
     text_of,
 )
+from rocketc.client.user_coroutines import result_of
 from rocketc.read._message import Message
 from rocketc.read._opened_records import pulled_messages
 from rocketc.remoting.command import Command
@@ -141,31 +142,38 @@ class Checks:
         elif self._is_closed:
             _log.debug("%s: the producer ends; the broker asks for %s again", address, question.msg_id)
         elif self._busy < self._at_once:
-            self._busy += 1
-            worker = asyncio.get_running_loop().create_task(self._work(question))
-            self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+            self._begin(question)
         elif len(self._waiting) < self._waiting_most:
             self._waiting.append(question)
         else:
             _log.warning("%s: %d checks wait already; the one of %s is dropped, and the broker asks again",
                          address, len(self._waiting), question.msg_id)  # fmt: skip
 
+    def _begin(self, question: Asked) -> None:
+        self._busy += 1
+        worker = asyncio.get_running_loop().create_task(self._work(question))
+        self._workers.add(worker)
+        worker.add_done_callback(self._ended)
+
+    def _ended(self, worker: asyncio.Task[None]) -> None:
+        """A worker has ended, also one that was canceled before its first step: another one takes what waits."""
+        self._workers.discard(worker)
+        self._busy -= 1
+        if self._waiting and not self._is_closed:
+            self._begin(self._waiting.popleft())
+
     async def _work(self, question: Asked) -> None:
-        try:
-            while True:
-                state, remark = await self._state(question)
-                await self._answer(question, state, remark)
-                if not self._waiting:
-                    return
-                question = self._waiting.popleft()
-        finally:
-            self._busy -= 1
+        while True:
+            state, remark = await self._state(question)
+            await self._answer(question, state, remark)
+            if not self._waiting:
+                return
+            question = self._waiting.popleft()
 
     async def _state(self, question: Asked) -> tuple[LocalTransactionState, str | None]:
         try:
             if self._is_coroutine:
-                returned: object = await self._check(question.message)  # type: ignore[misc]
+                returned: object = await result_of(self._check(question.message))  # type: ignore[arg-type]
             else:
                 if self._pool is None:
                     self._pool = ListenerPool(self._at_once)

@@ -33,6 +33,7 @@ from rocketc.client.transaction_states import (
     remark_of,
     state_of,
 )
+from rocketc.client.waiters import Waiter
 from rocketc.errors import ClosedError, HalfMessageError, RocketcError
 from rocketc.read._message import Message
 from rocketc.remoting.signing import Credentials
@@ -123,7 +124,7 @@ class TransactionProducer(Producer):
         """Send END_TRANSACTION; return why it was not written."""
         assert self._used is not None
         try:
-            return self._used.run(self._transactions._end(half, state, remark))
+            return self._used.result(Waiter(), self._transactions._end_for, half, state, remark)
         except ClosedError as error:  # closed meanwhile; or this is a forked child, and the parent decides
             log_unwritten(half.sent.msg_id, state, error)
             return error

@@ -128,16 +128,21 @@ class DirectAnswer(Generic[T]):
 
     end     gets the result: a SendResult, or the list of them of a batch
     rest    called with the send for another outcome: returns the work that follows from it, and that awaits this object
+    ended   called with the send at the end of that work, however it ends
     forget  called with the send if nothing waits for it any more
     begun   the send; set it before the answer can come
     """
 
-    __slots__ = ("_end", "_error", "_forget", "_is_done", "_rest", "_result", "begun")
+    __slots__ = ("_end", "_ended", "_error", "_forget", "_is_done", "_rest", "_result", "begun")
 
     def __init__(
-        self, end: End, rest: Callable[[Any], Coroutine[Any, Any, T]], forget: Callable[[Any], object]
+        self,
+        end: End,
+        rest: Callable[[Any], Coroutine[Any, Any, T]],
+        ended: Callable[[Any], object],
+        forget: Callable[[Any], object],
     ) -> None:
-        self._end, self._rest, self._forget = end, rest, forget
+        self._end, self._rest, self._ended, self._forget = end, rest, ended, forget
         self._is_done = False
         self._result: Any = None
         self._error: BaseException | None = None
@@ -160,8 +165,11 @@ class DirectAnswer(Generic[T]):
         self._continue()
 
     def _continue(self) -> None:
-        begun, self.begun = self.begun, None
-        end_with(asyncio.get_running_loop().create_task(self._rest(begun)), self._end)
+        begun, self.begun, ended = self.begun, None, self._ended
+        task = asyncio.get_running_loop().create_task(self._rest(begun))
+        # Nothing of the work, no `finally` either, runs in a task that is canceled before its first step.
+        task.add_done_callback(lambda _: ended(begun))
+        end_with(task, self._end)
 
     def cancel(self) -> None:
         """Do not wait for the answer any more."""

@@ -97,7 +97,8 @@ cdef class SentMessage(Call):
         int flag
         double began            # loop.time()
         int64_t born            # ms since 1970
-        bint is_done            # the future has the result of the send, and all is counted
+    cdef public:
+        bint is_done            # its end is counted
     cdef:
         SendPath _path
         uint8_t _id[ID_MOST]

@@ -24,7 +24,9 @@ class Stage:
             self.workers.give(Part(owner, [function for _, function in of_owner]))
 
     def begin(self, work):
-        self.tasks.add(asyncio.ensure_future(work))
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        return task
 
     def function(self, owner):
         return None if owner == "dropped" else lambda function: function()
@@ -307,6 +309,42 @@ def test_a_coroutine_that_is_canceled_may_continue():
     run(main)
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_worker_that_is_canceled_before_its_first_step_is_followed_by_another_one(most):
+    async def main():
+        stage = Stage(most=most)
+        stage.give([("a", returns)])
+        for task in stage.tasks:
+            task.cancel()
+        await soon()
+        stage.give([("a", returns)])
+        await soon()
+        assert stage.events == [("run", "a"), ("run", "a")]
+        await stage.end()
+
+    run(main)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_coroutine_that_raises_generator_exit_stops_no_later_ones(waits):
+    async def leaves():
+        if waits:
+            await asyncio.sleep(0)
+        raise GeneratorExit
+
+    async def main():
+        stage = Stage(most=1)
+        stage.give([("a", leaves), ("a", returns)])
+        await soon()
+        stage.give([("b", returns)])
+        await soon()
+        error = "RuntimeError('the coroutine raised GeneratorExit')" if waits else "GeneratorExit()"
+        assert stage.events == [("waits", "a")] * waits + [("a", error), ("run", "a"), ("run", "b")]
+        await stage.end()
+
+    run(main)
+
+
 def test_a_worker_that_is_thrown_away_closes_its_coroutine():
     closed = []
 
@@ -320,8 +358,12 @@ def test_a_worker_that_is_thrown_away_closes_its_coroutine():
     async def main():
         stage = Stage()
         works = []
-        stage.begin = works.append
-        stage.workers = CoroutineWorkers(stage, 1, works.append)
+
+        def begin(work):
+            works.append(work)
+            return asyncio.get_running_loop().create_future()
+
+        stage.workers = CoroutineWorkers(stage, 1, begin)
         stage.give([("a", waits_for_ever)])
         works[0].send(None)
         works[0].close()

@@ -54,6 +54,27 @@ def test_each_queue_in_order_and_queues_side_by_side(broker, producer, kind):
             again.get(timeout=0.5)
 
 
+@pytest.mark.parametrize("kind", ["at once", "after a wait", "from a function"])
+def test_a_listener_that_raises_generator_exit_gets_its_message_again(broker, producer, kind):
+    topic, found, left = f"exit-{kind.replace(' ', '-')}", queue.Queue(), [1]
+    for body in (b"one", b"two"):
+        producer.send(topic, body, shard="s")
+
+    async def coroutine(message):
+        if kind != "at once":
+            await asyncio.sleep(0)
+        if left and left.pop():
+            raise GeneratorExit
+        found.put(message.body)
+
+    def function(message):
+        return coroutine(message)
+
+    with orderly(broker, topic, suspend_current_queue_time_millis=100) as one:
+        one.subscribe(topic, listener=function if kind == "from a function" else coroutine)
+        assert take(found, 2) == [b"one", b"two"]
+
+
 def test_a_failure_holds_up_its_queue_until_it_is_a_dead_letter(broker, producer, caplog):
     for body in (b"one", b"bad", b"three"):
         producer.send("stuck", body, shard="s")

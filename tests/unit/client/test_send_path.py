@@ -466,6 +466,49 @@ def test_a_thread_that_stops_to_wait_while_its_send_is_tried_again():
         waiter.wait()
 
 
+class Impatient(Waiter):
+    """It is stopped when a task begins for it: the answer is here, and the task has not had its first step."""
+
+    __slots__ = ("_cancel",)
+
+    @property
+    def cancel(self):
+        return self._cancel
+
+    @cancel.setter
+    def cancel(self, cancel):
+        self._cancel = cancel
+        if isinstance(getattr(cancel, "__self__", None), asyncio.Task):
+            self.stop()
+
+
+@pytest.mark.parametrize("code", [1, 10])  # slave not available: stored; flush timeout
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_send_that_is_canceled_as_its_answer_comes_gives_its_room_back(code, is_batch):
+    def begin(producer, end):
+        if is_batch:
+            producer._begin_send_many(end, "orders", [b"one", b"two"], None, None)
+        else:
+            producer._begin_send(end, "orders", b"one", {})
+
+    async def main():
+        stage = Cluster({"a": stored})
+        async with stage.producer(max_in_flight=2, retry_times_when_send_failed=0) as producer:
+            await producer.send("orders", b"one")
+            await asyncio.sleep(1)
+            stage.brokers["a"].answers[310] = stage.brokers["a"].answers[320] = lambda call: Answer(code, remark="no")
+            for _ in range(3):  # more than there is room for
+                begin(producer, waiter := Impatient())
+                await asyncio.sleep(1)
+                with pytest.raises(concurrent.futures.CancelledError):
+                    waiter.wait()
+            stage.brokers["a"].answers[310] = stored
+            assert (await producer.send("orders", b"one")).status is SendStatus.SEND_OK
+            return producer.counts().messages, producer.counts().bytes, producer._path.sent
+
+    assert play(main()) == (0, 0, 4)
+
+
 def test_a_send_that_was_canceled_before_it_began():
     async def main():
         async with Cluster({"a": stored}).producer() as producer:

@@ -80,6 +80,18 @@ def test_a_check_that_raises_an_exception_without_a_text():
     assert [(end["commitOrRollback"], end["remark"]) for end in ends] == [(UNKNOW, remark)] * 3
 
 
+def test_a_check_that_raises_generator_exit():
+    async def check(message):
+        await asyncio.sleep(0)
+        if message.body == b"bad":
+            raise GeneratorExit
+        return "COMMIT_MESSAGE"
+
+    ends = answered(check, {"body": b"bad"}, {}, check_thread_pool_max_size=1)
+    remark = "RuntimeError: the coroutine raised GeneratorExit"
+    assert [(end["commitOrRollback"], end["remark"]) for end in ends] == [(UNKNOW, remark), (COMMIT, None)]
+
+
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
 def test_a_check_that_raises_what_ends_a_program(kind):
     async def check(message):

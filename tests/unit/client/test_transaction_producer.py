@@ -148,6 +148,16 @@ def test_ctrl_c_while_the_end_is_written(stage):
         assert until(lambda: stage.states == [COMMIT, COMMIT])
 
 
+def test_ctrl_c_before_the_loop_begins_to_write_the_end(stage):
+    with opened(stage) as producer:
+        timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt), producer.transaction("orders", b"one"):
+            producer._thread.call(lambda: time.sleep(0.2))  # the call and its end come in one turn of the loop
+            timer.start()
+        timer.join()
+        assert until(lambda: stage.states == [COMMIT])
+
+
 def test_ctrl_c_while_the_half_message_is_sent(stage):
     stage.brokers["a"].answers[310], ran = None, []
     with opened(stage) as producer:
