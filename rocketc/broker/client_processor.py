@@ -51,6 +51,7 @@ class ClientProcessor:
 
     topics                  by name
     make_retry_topic        called for the groups of a heartbeat if their retry topic is missing or has another `order`
+    unlock_all              called with a group and the id of a client that leaves it: its queues are free at once
     clock                   gives ms
     counts, time            counts gets the times of registrations; time is loop.time
     is_property_filter_on   enablePropertyFilter: expressions of other types than TAG are allowed
@@ -69,6 +70,7 @@ class ClientProcessor:
         topics: Mapping[str, TopicConfig],
         make_retry_topic: MakesRetryTopics,
         clock: Callable[[], int],
+        unlock_all: Callable[[str, str], object] = lambda group, client_id: None,
         counts: BrokerCounts | None = None,
         time: Callable[[], float] = lambda: 0.0,
         is_property_filter_on: Callable[[], bool] = lambda: False,
@@ -77,6 +79,7 @@ class ClientProcessor:
     ) -> None:
         self._consumers, self._producers, self._groups = consumers, producers, groups
         self._topics, self._make_retry_topic = topics, make_retry_topic
+        self._unlock_all = unlock_all
         self._clock, self._counts = clock, BrokerCounts() if counts is None else counts
         self._time = time
         self._is_property_filter_on, self._register_filters = is_property_filter_on, register_filters
@@ -147,6 +150,7 @@ class ClientProcessor:
             self._producers.unregister(call.connection, group)
         if group := call.values.get("consumerGroup"):
             self._consumers.unregister(call.connection, group)
+            self._unlock_all(group, call.values["clientID"])
         return Answer()
 
     def _check(self, call: Call) -> Answer | None:

@@ -146,6 +146,11 @@ class ConsumerManager:
         found = self._groups.get(name)
         return self._compensated.get(name) if found is None and compensated else found
 
+    def client_ids(self, name: str) -> frozenset[str]:
+        """Return the ids of the clients of a group that have a connection."""
+        found = self._groups.get(name)
+        return frozenset() if found is None else frozenset(found.client_ids)
+
     def groups(self) -> list[ConsumerGroup]:
         """Return all groups with consumers."""
         return list(self._groups.values())

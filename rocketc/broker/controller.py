@@ -187,7 +187,7 @@ class BrokerController:
             is_writable=_is_read,
             registers=lambda: config.enable_register_producer or not config.reject_transaction_message,
         )
-        self.locks = RebalanceLockManager()
+        self.locks = RebalanceLockManager(self.consumers.client_ids)
         self.delays = DelayService(
             store,
             delays_of(store.config.message_delay_level),
@@ -383,6 +383,7 @@ class BrokerController:
                 self.groups,
                 topics=self.topics.table,
                 make_retry_topic=self.topics.keep_retry_topic,
+                unlock_all=self.locks.unlock_all,
                 clock=self._clock,
                 counts=self.counts,
                 time=self._loop.time,

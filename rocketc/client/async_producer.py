@@ -382,11 +382,12 @@ class AsyncProducer(AsyncContext):
                     self._reply_clusters.add(cluster)
         now = self._loop.time()
         new = {one: name for one, name in routes.brokers().items() if self._silent_until.get(one, 0.0) <= now}
-        new = {one: name for one, name in new.items() if one not in instance.versions}
+        heartbeats = instance.heartbeats
+        new = {one: name for one, name in new.items() if one not in heartbeats.versions}
         if new:
-            await instance.meet(new, now + (deadline - now) / 2)  # the rest is for the request
+            await heartbeats.wait_for_heartbeats(new, now + (deadline - now) / 2)  # the rest is for the request
             until = self._loop.time() + self._settings.heartbeat_broker_interval / 1000
-            self._silent_until |= dict.fromkeys(new.keys() - instance.versions.keys(), until)
+            self._silent_until |= dict.fromkeys(new.keys() - heartbeats.versions.keys(), until)
 
     async def reply(self, message: Message, body: Body, **options: Unpack[ReplyOptions]) -> SendResult:
         """Reply to a message that was sent by request(); the broker brings the reply to its sender.

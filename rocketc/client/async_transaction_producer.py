@@ -153,7 +153,7 @@ class AsyncTransactionProducer(AsyncProducer):
             except (*UNREACHABLE, AnswerError) as error:
                 _log.warning("the route of topic %s cannot be asked for: %s", topic, error)
         for address, name in instance.routes.brokers().items():
-            instance.introduce(name, address)
+            instance.heartbeats.heartbeat_to(name, address)
 
     async def close(self) -> None:
         """Wait for transactions and checks that run, for send_msg_timeout at most; then leave the group.

@@ -326,7 +326,7 @@ class BulkProducer(AsyncProducer):
 
     async def _check_at(self, address: str, topic: str | None) -> None:
         instance = self._opened()
-        await instance.introduce_surely(address)
+        await instance.heartbeats.heartbeat_and_wait(address)
         if topic is None:
             return
         message = Outgoing(topic, b"", "", "")

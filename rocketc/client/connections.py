@@ -39,6 +39,7 @@ class Connections:
     hook       changes each request before it is sent, as a Signer does
     tls        for TLS; None: plain
     on_connect  called with the address of each new connection
+    on_lost     called with the address of each connection that is lost
     rpc_hooks  called with (address, request) before each request, and with (address, request, answer) after it
     """
 
@@ -53,8 +54,9 @@ class Connections:
         tls: ssl.SSLContext | None = None,
         rpc_hooks: Hooks | None = None,
         on_connect: Callable[[str], object] = lambda address: None,
+        on_lost: Callable[[str], object] = lambda address: None,
     ) -> None:
-        self._on_connect = on_connect
+        self._on_connect, self._on_lost = on_connect, on_lost
         self._rpc_hooks = rpc_hooks if rpc_hooks is not None and rpc_hooks.all else None
         self._chance, self.timeout, self._on_request, self._hook = chance, timeout, on_request, hook
         self._loop = asyncio.get_running_loop()
@@ -162,6 +164,21 @@ class Connections:
         except NotSentError as error:
             raise NotSentError(f"{address}: {error}") from None
 
+    async def connect(self, address: str, deadline: float) -> None:
+        """Have a connection, and send nothing. Raises NotSentError.
+
+        deadline  loop.time()
+        """
+        try:
+            await self._channel(address).connect(deadline)
+        except NotSentError as error:
+            raise NotSentError(f"{address}: {error}") from None
+
+    def leave(self, address: str) -> None:
+        """Use another connection for later requests: this one may be dead."""
+        if (channel := self._channels.get(address)) is not None:
+            channel.leave()
+
     def close(self) -> None:
         """Close all connections. Requests that wait end with ConnectionLostError."""
         self._is_closed = True
@@ -184,7 +201,7 @@ class Connections:
             hook = self._hook if self._rpc_hooks is None else functools.partial(self._before, address)
             self._channels[address] = Channel(
                 self._connector(host, port), self._chance, functools.partial(self._on_request, address), hook,
-                functools.partial(self._on_connect, address),
+                functools.partial(self._on_connect, address), functools.partial(self._on_lost, address),
             )  # fmt: skip
         return self._channels[address]
 

@@ -40,7 +40,7 @@ class FilterChecks:
         body = encode_client_config(instance.client_id, self._group, subscription)
         route = instance.routes.route(subscription.topic)
         for address in [] if route is None else route.masters().values():
-            check_filter_version(subscription, address, instance.versions.get(address))
+            check_filter_version(subscription, address, instance.heartbeats.versions.get(address))
             try:
                 await instance.connections.call(address, CODES["CHECK_CLIENT_CONFIG"], body=body)
             except UNREACHABLE as error:

@@ -6,6 +6,7 @@ Source: RocketMQ RebalanceImpl, RebalancePushImpl, DefaultMQPushConsumerImpl, Pu
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -37,6 +38,7 @@ from rocketc.client.settings import ConsumerSettings, PullSettings
 from rocketc.client.starting_offsets import compute_pull_from_where
 from rocketc.client.strategies import AllocateStrategy
 from rocketc.client.subscriptions import SubscriptionData, check_filter_version
+from rocketc.client.waiters import wait_set
 from rocketc.errors import AnswerError, BadRequestError, RocketcError
 from rocketc.read._message import Message
 from rocketc.read._opened_records import pulled_messages
@@ -119,6 +121,9 @@ class GroupMember:
             self.locks = None
         self.offsets: OffsetTable = self._kept.table
         self._suggested: dict[MessageQueue, int] = {}  # broker ids to read from
+        self._mates: dict[str, list[str]] = {}  # client ids of the group, by topic, of a broker that knew all of them
+        self._settled_at = 0.0  # loop.time() from which on the brokers that were asked know all members
+        instance.registration_handlers.append(self._registered)
         self._changed = asyncio.Event()
         self._faults: set[str] = set()  # of routes, each is logged once
         self._looks = 0  # in vain, for topics that do not exist
@@ -172,7 +177,8 @@ class GroupMember:
         for one in self.owned.values():
             one.process_queue.is_dropped = True
         if self.locks is not None:
-            await self.locks.unlock(list(self.owned))
+            ended = [queue for queue, one in self.owned.items() if not one.consuming.locked()]
+            await self.locks.unlock(ended)  # others are free when the client leaves the group
         self.owned.clear()
 
     def stop_pulling(self) -> None:
@@ -223,6 +229,12 @@ class GroupMember:
             found[key] = info
         return found
 
+    def _registered(self, address: str) -> None:
+        """A broker knows this member again, as after a restart: what it kept in memory must be asked for again."""
+        if self.locks is not None:
+            self.locks.renew()
+        self.members_changed()
+
     async def _introduce(self) -> None:
         """Send a heartbeat. Pulls use subscriptions that brokers know: they refuse a later version."""
         sent = dict(self.subscriptions)
@@ -251,11 +263,8 @@ class GroupMember:
         if self._missing() and self._looks < _LOOKS:
             self._looks += 1
             seconds = _LEAST_SECONDS
-        changed = asyncio.ensure_future(self._changed.wait())
-        try:
-            await asyncio.wait({changed}, timeout=seconds)
-        finally:
-            changed.cancel()
+        unsettled = self._settled_at - self._loop.time()
+        await wait_set(self._changed, min(seconds, unsettled) if unsettled > 0 else seconds)
         self._changed.clear()
 
     def _missing(self) -> list[str]:
@@ -317,22 +326,50 @@ class GroupMember:
         return sorted(route.read_queues(topic))
 
     async def _members(self, topic: str) -> list[str]:
-        """The client ids of the group, sorted; empty if no broker of the topic answers."""
+        """The client ids of the group, sorted; empty if no broker of the topic answers.
+
+        A broker forgets all members when it restarts. Until they had time to come back, those before count, too.
+        """
+        now, heartbeats = self._loop.time(), self._instance.heartbeats
+        for address in self._asked_for_members(topic):
+            try:
+                members = await self._members_at(address)
+            except _TROUBLE as error:
+                _log.debug("%s: %s does not name the members: %s", self._group, address, error)
+                continue
+            settled_at = heartbeats.settled_at(address)
+            if settled_at <= now:
+                self._mates[topic] = members
+                return members
+            self._settled_at = max(settled_at, self._settled_at)
+            return sorted([*members, *(one for one in self._mates.get(topic, ()) if one not in members)])
+        return []
+
+    def _asked_for_members(self, topic: str) -> list[str]:
+        """The addresses of the brokers of a topic, in any order, but those that know all members first."""
         route = self._instance.routes.route(topic)
         brokers = [] if route is None else [one for one in route.brokers if one.addresses]
         self._instance.chance.shuffle(brokers)
-        for broker in brokers:
-            address = broker.master or next(iter(broker.addresses.values()))
-            try:
-                return await self._instance.connections.ask(
-                    address,
-                    CODES["GET_CONSUMER_LIST_BY_GROUP"],
-                    {"consumerGroup": self._group},
-                    lambda fields: sorted(fields.names("consumerIdList")),
-                )
-            except _TROUBLE as error:
-                _log.debug("%s: %s does not tell the members: %s", self._group, broker.name, error)
-        return []
+        addresses = [broker.master or next(iter(broker.addresses.values())) for broker in brokers]
+        return sorted(addresses, key=self._instance.heartbeats.settled_at)
+
+    async def _members_at(self, address: str) -> list[str]:
+        """The client ids that a broker knows, sorted. One that does not know this member gets a heartbeat first."""
+        members: list[str] = []
+        with contextlib.suppress(AnswerError):  # it does not know the group
+            members = await self._listed_members(address)
+        if self._instance.client_id in members:
+            return members
+        await self._instance.heartbeats.heartbeat_and_wait(address)
+        return await self._listed_members(address)
+
+    async def _listed_members(self, address: str) -> list[str]:
+        return await self._instance.connections.ask(
+            address,
+            CODES["GET_CONSUMER_LIST_BY_GROUP"],
+            {"consumerGroup": self._group},
+            lambda fields: sorted(fields.names("consumerIdList")),
+        )
 
     async def _update(self, topic: str, mine: Sequence[MessageQueue]) -> bool:
         wanted, now, is_changed = set(mine), self.now(), False
@@ -363,6 +400,7 @@ class GroupMember:
         return True
 
     async def _take(self, queue: MessageQueue) -> bool:
+        asked = self.now()
         if self.locks is not None and queue not in await self.locks.lock([queue]):
             self._loop.call_later(_LOCK_SECONDS, self._changed.set)
             return False
@@ -379,7 +417,7 @@ class GroupMember:
             await self._kept.begin(queue)
         one = self.owned[queue] = Owned(queue, offset, self.now())
         if self._is_orderly:  # a broadcasting member has each queue for itself
-            one.process_queue.set_locked(self.now())
+            one.process_queue.set_locked(asked)
             one.request.is_previously_locked = True
         return True
 
@@ -463,7 +501,7 @@ class GroupMember:
                 if isinstance(error, UNREACHABLE):
                     self._suggested.pop(one.queue, None)  # a slave that is gone: the master serves the queue
                 elif isinstance(error, AnswerError) and error.code in _UNKNOWN:
-                    self._instance.introduce_again(one.queue.broker_name, error.address)
+                    self._instance.heartbeats.repeat_heartbeat(one.queue.broker_name, error.address)
                 elif isinstance(error, AnswerError) and error.code == Code.TOPIC_NOT_EXIST:
                     one.was_missing = True
                 pause = delay_after_error(error)
@@ -491,17 +529,13 @@ class GroupMember:
     async def _wait(self, one: Owned, delay: int) -> None:
         """Wait for the delay, or until messages were consumed."""
         one.room.clear()
-        waiting = asyncio.ensure_future(one.room.wait())
-        try:
-            await asyncio.wait({waiting}, timeout=delay / 1000)
-        finally:
-            waiting.cancel()
+        await wait_set(one.room, delay / 1000)
 
     async def _pull_once(self, one: Owned) -> int | None:
         """Pull a queue once; return the ms until the next pull, None for no further one."""
         queue, subscription = one.queue, self.subscriptions[one.queue.topic]
         address, is_slave = self._address(queue, self._suggested.get(queue, MASTER))
-        check_filter_version(subscription, address, self._instance.versions.get(address))
+        check_filter_version(subscription, address, self._instance.heartbeats.versions.get(address))
         values = pull_fields(
             self._group, one.request, self._announced.get(queue.topic, subscription), self.offsets.get(queue),
             model=self._model,

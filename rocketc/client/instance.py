@@ -17,6 +17,7 @@ from typing import Any
 
 from rocketc.client.access import Access
 from rocketc.client.connections import UNREACHABLE, Connections
+from rocketc.client.heartbeats import Heartbeats
 from rocketc.client.name_servers import NameServers
 from rocketc.client.route_table import RouteTable
 from rocketc.client.settings import ClientSettings
@@ -75,13 +76,15 @@ class ClientInstance:
         timeout = settings.mq_client_api_timeout / 1000
         self.connections = Connections(
             self.chance, timeout, access.connector, self._requested, hook=access.hook, tls=access.tls,
-            rpc_hooks=access.rpc_hooks, on_connect=self._connected,
+            rpc_hooks=access.rpc_hooks,
+            on_connect=lambda address: self.heartbeats.connected(address),
+            on_lost=lambda address: self.heartbeats.lost(address),
         )  # fmt: skip
+        self.heartbeats = Heartbeats(self.connections, self.chance, self._heartbeat_body, self.begin, self._registered)
+        self.brokers = self.heartbeats.brokers  # by address, those that get heartbeats
+        self.registration_handlers: list[Callable[[str], object]] = []
         self.name_servers = NameServers(access.addresses, self.connections)
         self.routes = RouteTable(self.name_servers, create_topic, queue_nums)
-        self.versions: dict[str, int] = {}  # of brokers that have answered a heartbeat, by address
-        self.introduced: set[str] = set()  # addresses of the brokers that know this client, or soon do
-        self._beating: set[str] = set()  # addresses of the brokers that heartbeats are on their way to
         self._has_consumers = has_consumers
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_member = False
@@ -108,6 +111,7 @@ class ClientInstance:
         if self._is_closed:
             return
         self._is_closed = True
+        self.heartbeats.end()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -116,7 +120,10 @@ class ClientInstance:
             if tasks:
                 await asyncio.wait(tasks)
             leaving += [
-                asyncio.create_task(self._leave(address, *one)) for address in self.introduced for one in self._groups()
+                asyncio.create_task(self._leave(address, *one))
+                for address, broker in self.brokers.items()
+                if broker.since is not None
+                for one in self._groups()
             ]
             if leaving:
                 await asyncio.wait(leaving, timeout=1.0)
@@ -140,70 +147,18 @@ class ClientInstance:
 
     # brokers
 
-    def introduce(self, broker_name: str, address: str) -> None:
-        """Send the first heartbeat to a broker that does not know this client yet, and do not wait for its answer."""
-        if address not in self.introduced:
-            self.introduced.add(address)
-            self.begin(self._beat(broker_name, address))
-
-    def introduce_again(self, broker_name: str, address: str) -> None:
-        """Send a heartbeat to a broker that said that it does not know this client: it may have restarted."""
-        if address not in self._beating:
-            self._beating.add(address)
-            self.begin(self._beat(broker_name, address))
-
-    def _connected(self, address: str) -> None:
-        """Introduce this client to a broker again: it has forgotten it with the connection before."""
-        if address in self.versions and not self._is_closed:
-            self.introduce_again(self.routes.brokers(slaves=True).get(address, address), address)
-
-    async def meet(self, brokers: Mapping[str, str], deadline: float) -> None:
-        """Send the first heartbeat to these brokers, and wait until they answer, or until the deadline.
-
-        brokers   names by address
-        deadline  loop.time()
-        """
-        tasks = [
-            self.begin(self._beat(name, address)) for address, name in brokers.items() if address not in self.versions
-        ]
-        if tasks:
-            await asyncio.wait(tasks, timeout=max(0.0, deadline - self._loop.time()))
-
-    async def version(self, broker_name: str, address: str, deadline: float) -> int | None:
-        """Return the version of a broker, an ordinal of RocketMQ's MQVersion; None: it does not answer.
-
-        deadline  loop.time()
-        """
-        if address not in self.versions:
-            await self.meet({address: broker_name}, deadline)
-        return self.versions.get(address)
-
     async def heartbeat(self) -> None:
         """Send a heartbeat to the brokers of all topics that are used."""
         brokers = self.routes.brokers(slaves=self._has_consumers)
-        self.introduced &= brokers.keys()
-        for address in self.versions.keys() - brokers.keys():
-            del self.versions[address]
         self.connections.forget_idle()
-        await asyncio.gather(*[self._beat(name, address) for address, name in brokers.items()])
+        await self.heartbeats.heartbeat(brokers)
 
-    async def introduce_surely(self, address: str) -> None:
-        """Send a heartbeat to a broker. Raises NotSentError, ConnectionLostError, NoAnswerError, AnswerError."""
-        body = to_bytes({"clientID": self.client_id, **self._heartbeat()}, compact=True)
-        answer = await self.connections.call(address, CODES["HEART_BEAT"], body=body)
-        self.versions[address] = answer.version
-        self.introduced.add(address)
+    def _heartbeat_body(self) -> bytes:
+        return to_bytes({"clientID": self.client_id, **self._heartbeat()}, compact=True)
 
-    async def _beat(self, broker_name: str, address: str) -> None:
-        self._beating.add(address)
-        try:
-            await self.introduce_surely(address)
-        except (*UNREACHABLE, AnswerError) as error:
-            _log.warning("broker %s does not accept the heartbeat: %s", broker_name, error)
-            self.introduced.discard(address)
-            self.versions.pop(address, None)
-        finally:
-            self._beating.discard(address)
+    def _registered(self, address: str) -> None:
+        for handler in self.registration_handlers:
+            handler(address)
 
     async def _leave(self, address: str, member: str, group: str) -> None:
         values = {"clientID": self.client_id, member: group}

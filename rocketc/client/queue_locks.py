@@ -13,6 +13,7 @@ from rocketc.client.connections import UNREACHABLE
 from rocketc.client.instance import ClientInstance
 from rocketc.client.owned_queue import Owned
 from rocketc.client.routes import MessageQueue
+from rocketc.client.waiters import wait_set
 from rocketc.errors import AnswerError
 from rocketc.remoting.requests import CODES
 from rocketc.tables.fastjson import to_bytes
@@ -41,30 +42,36 @@ class QueueLocks:
     ) -> None:
         self._instance, self._group, self._owned, self._master, self._now = instance, group, owned, master, now
         self._is_failed = False  # a broker did not answer
+        self._due = asyncio.Event()
+
+    def renew(self) -> None:
+        """Renew all locks at once: a broker may have restarted, and it keeps them in memory only."""
+        self._due.set()
 
     async def keep(self) -> None:
         """Renew all locks again and again."""
         seconds = _LOCK_PERIOD
         while True:
-            await asyncio.sleep(seconds)
+            await wait_set(self._due, seconds)
+            self._due.clear()
             self._is_failed = False
-            asked = list(self._owned.values())
-            locked = await self.lock([one.queue for one in asked])
-            for one in asked:  # and not those that were locked and taken meanwhile
-                self._note(one, one.queue in locked)
+            await self._renew(list(self._owned.values()))
             seconds = _AGAIN_SECONDS if self._is_failed else _LOCK_PERIOD  # its queues are not pulled until then
 
     async def relock(self, one: Owned) -> bool:
         """Ask for the lock of a queue that this consumer had; return whether it has it now."""
-        has_it = one.queue in await self.lock([one.queue])
-        self._note(one, has_it)
-        return has_it
+        await self._renew([one])
+        return one.process_queue.is_locked
 
-    def _note(self, one: Owned, has_it: bool) -> None:
-        if has_it:
-            one.process_queue.set_locked(self._now())
-        else:
-            one.process_queue.is_locked = False
+    async def _renew(self, asked: Sequence[Owned]) -> None:
+        """Ask for the locks of queues that this consumer had. Those that it took meanwhile keep their own."""
+        now = self._now()  # a lock counts from its request on: the answer may take long
+        locked = await self.lock([one.queue for one in asked])
+        for one in asked:
+            if one.queue in locked:
+                one.process_queue.set_locked(now)
+            else:
+                one.process_queue.is_locked = False
 
     async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
         """Ask for the locks of some queues; return those that this consumer has."""

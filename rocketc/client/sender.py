@@ -175,7 +175,7 @@ class Sender:
         info = await self._info(message.topic, deadline)
         chosen = self._choose(info, message, queue, selector, [])
         address = info.master(chosen.broker_name)
-        self._instance.introduce(chosen.broker_name, address)
+        self._instance.heartbeats.heartbeat_to(chosen.broker_name, address)
         if message.is_timed:
             await self._check_timers(chosen.broker_name, address, deadline)
         if self._hooks is None:
@@ -248,7 +248,7 @@ class Sender:
     ) -> SendResult:
         if begun is None:
             address = info.master(queue.broker_name)
-            self._instance.introduce(queue.broker_name, address)
+            self._instance.heartbeats.heartbeat_to(queue.broker_name, address)
         else:
             address = begun.way.address
         if message.is_timed:
@@ -296,7 +296,7 @@ class Sender:
 
     async def _check_timers(self, broker_name: str, address: str, deadline: float) -> None:
         """Raise UnsupportedError if a broker would deliver a timed message at once."""
-        version = await self._instance.version(broker_name, address, deadline)
+        version = await self._instance.heartbeats.version(broker_name, address, deadline)
         if version is None:
             raise NotSentError(
                 f"{address}: no answer to a heartbeat, so it is not known if the broker has timed messages"

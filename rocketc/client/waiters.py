@@ -1,4 +1,6 @@
-"""What a thread waits for while the event loop of the clients works, and sends that end there without a task."""
+"""What a thread waits for while the event loop of the clients works, sends that end there without a task, and waits
+with a limit.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,18 @@ from typing import Any, Generic, TypeVar
 from rocketc.client.send_results import SendResult
 
 T = TypeVar("T")
+
+
+async def wait_set(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set, but no longer than this time.
+
+    >>> asyncio.run(wait_set(asyncio.Event(), 0.001))
+    """
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({waiting}, timeout=max(0.0, seconds))
+    finally:
+        waiting.cancel()
 
 
 class Waiter(Generic[T]):

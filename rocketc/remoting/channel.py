@@ -26,18 +26,20 @@ _log = logging.getLogger("rocketc.remoting")
 _SILENT = "the server closed it without any answer; it may accept only TLS"
 _SILENT_TLS = "the server closed it without any answer; it may want another certificate of this client"
 
+RECONNECT_SECONDS = 2.0  # at most, between two attempts to connect
+
 Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[Any]]
 Reply = Callable[[Command], None]
 OnRequest = Callable[[Command, Reply], object]
 
 
-def backoff(failures: int, chance: random.Random, first: float = 0.1, most: float = 10.0) -> float:
+def backoff(failures: int, chance: random.Random, first: float = 0.1, most: float = RECONNECT_SECONDS) -> float:
     """Return the seconds before the next attempt, half of them random.
 
     failures  how many attempts in a row have failed, at least 1
 
     >>> import random
-    >>> [0.5 * bound <= backoff(n, random.Random(1)) <= bound for n, bound in [(1, 0.1), (2, 0.2), (99, 10.0)]]
+    >>> [0.5 * bound <= backoff(n, random.Random(1)) <= bound for n, bound in [(1, 0.1), (2, 0.2), (99, 2.0)]]
     [True, True, True]
     """
     bound = min(most, first * 2.0 ** min(failures - 1, 30))
@@ -53,6 +55,7 @@ class Channel(ChannelCore):
                 that sends its answer
     hook        called with each request before it is sent; it may add fields, as a Signer does
     on_connect  called when there is a new connection
+    on_lost     called when there is none any more, or its server goes away
     """
 
     def __init__(
@@ -62,10 +65,11 @@ class Channel(ChannelCore):
         on_request: OnRequest = lambda command, reply: None,
         hook: Callable[[Command], object] | None = None,
         on_connect: Callable[[], object] = lambda: None,
+        on_lost: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__()
         self._connect, self._chance, self._on_request, self._hook = connect, chance, on_request, hook
-        self._on_connect = on_connect
+        self._on_connect, self._on_lost = on_connect, on_lost
         self.link: _Link | None = None
         self._links: set[_Link] = set()  # with those of servers that go away, until their last answer
         self._connecting: asyncio.Task[None] | None = None
@@ -120,6 +124,16 @@ class Channel(ChannelCore):
             await link.wait_room(deadline - self._loop.time())
             link = await self._linked(deadline)  # the other one may be lost
         link.send(self._request(code, values, body, self._next_opaque(), Flag.ONEWAY, remark))
+
+    async def connect(self, deadline: float) -> None:
+        """Have a connection, and send nothing. Raises NotSentError."""
+        await self._linked(deadline)
+
+    def leave(self) -> None:
+        """Use another connection for later calls: this one may be dead. Calls that wait still get their answers."""
+        if (link := self.link) is not None:
+            self._leave(link)
+            self.close_if_idle(link)
 
     @property
     def is_idle(self) -> bool:
@@ -210,11 +224,12 @@ class Channel(ChannelCore):
         """Connect again for later calls. The calls that wait at the old connection still get their answers."""
         if self.link is link:
             self.link = None
+            self._on_lost()
 
     def _go_away(self, link: _Link) -> None:
         if self.link is link:
-            self._leave(link)
             self._next_try = self._loop.time() + backoff(1, self._chance)
+            self._leave(link)
             self.close_if_idle(link)
 
     def close_if_idle(self, link: _Link) -> None:

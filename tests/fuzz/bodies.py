@@ -248,7 +248,7 @@ def _offsets(body: bytes, folder: Path) -> None:
 
 def _locks(body: bytes) -> None:
     """Locks and unlocks: another client does not get what is locked, and an unlock frees everything."""
-    locks = RebalanceLockManager()
+    locks = RebalanceLockManager(lambda group: ())
     peer = _Peer(LockProcessor(locks, clock=lambda: 0))
     answer = peer.ask("LOCK_BATCH_MQ", body)
     if answer.code != 0:

@@ -12,10 +12,13 @@ from rocketc.client import (
     concurrent_service,
     connections,
     group_member,
+    heartbeats,
     in_flight,
     instance,
     orderly_service,
+    owned_queue,
     process_queue,
+    queue_locks,
     route_table,
     strategies,
 )
@@ -36,6 +39,7 @@ def mutant(found: str) -> Callable[[Change], Change]:
 
 
 def replace(owner: Any, name: str, other: Any) -> None:
+    assert hasattr(owner, name), f"there is no {name} in {owner}"
     setattr(owner, name, other)
 
 
@@ -175,16 +179,15 @@ def locks_are_not_asked_for() -> None:
     async def lock(self: Any, queues: Any) -> set[Any]:
         return set(queues)
 
-    replace(group_member.GroupMember, "_lock", lock)
+    replace(queue_locks.QueueLocks, "lock", lock)
 
 
 @mutant("at the same time")
 def queues_are_unlocked_in_a_call() -> None:
-    async def unlock(self: Any, one: Any) -> bool:
-        await self._unlock([one.queue])
+    async def goes_on(self: Any) -> bool:
         return True
 
-    replace(group_member.GroupMember, "_unlock_between_calls", unlock)
+    replace(owned_queue.Owned, "wait_between_calls", goes_on)
 
 
 @mutant("out of order")
@@ -262,7 +265,14 @@ def heartbeats_are_sent_once() -> None:
         await asyncio.sleep(1e6)
 
     replace(instance.ClientInstance, "_every", every)
-    replace(instance.ClientInstance, "introduce_again", lambda self, *what: None)
+    replace(heartbeats.Heartbeats, "_repeat", lambda self, *what: None)
+    send = heartbeats.Heartbeats.heartbeat_and_wait
+
+    async def once(self: Any, address: str, *what: Any) -> None:
+        if address not in self.versions:
+            await send(self, address, *what)
+
+    replace(heartbeats.Heartbeats, "heartbeat_and_wait", once)
 
 
 @mutant("the owners of|never consumed|send took")
@@ -275,7 +285,8 @@ def lost_connections_stay() -> None:
 
 @mutant("a send took")
 def deadlines_are_late() -> None:
-    replace(channel, "_SWEEP_SECONDS", 5.0)
+    expire = channel.Channel._expire
+    replace(channel.Channel, "_expire", lambda self: self._loop.call_later(5.0, expire, self))
 
 
 @mutant(" left ")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 LOCK_SECONDS = 60.0
+LOST_LOCK_SECONDS = 31.0  # of an owner without a connection
 DELAYS = 1.0, 3.0, 8.0  # of the levels
 DELAY_PERSIST_SECONDS = 10.0
 LATE_SECONDS = 1.0
@@ -166,7 +167,7 @@ class History:
                 other.client != lock.client
                 and other.life == lock.life
                 and lock.began >= other.ended
-                and lock.ended <= other.began + LOCK_SECONDS
+                and lock.ended <= other.began + LOST_LOCK_SECONDS
                 and not any(other.began <= at <= lock.ended for at in self.unlocks[group, queue, other.client])
             ):
                 self.fault(f"{queue} of {group} was locked by {other} and by {lock}")

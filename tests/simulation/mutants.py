@@ -44,6 +44,7 @@ def nothing(*arguments: Any, **named: Any) -> None:
 
 
 def replace(owner: Any, name: str, other: Any) -> None:
+    assert hasattr(owner, name), f"there is no {name} in {owner}"
     setattr(owner, name, other)
 
 
@@ -226,12 +227,13 @@ def dead_letters_are_retried() -> None:
 
 @mutant("never got")
 def locks_never_end() -> None:
-    replace(locks.RebalanceLockManager, "_is_expired", lambda self, lock, now: False)
+    replace(locks, "LOCK_MS", 1 << 60)
+    replace(locks, "LOST_LOCK_MS", 1 << 60)
 
 
 @mutant("was locked by")
 def locks_end_at_once() -> None:
-    replace(locks.RebalanceLockManager, "_is_expired", lambda self, lock, now: now - lock.last_update > 5000)
+    replace(locks, "LOCK_MS", 5000)
 
 
 @mutant("was locked by")

@@ -264,7 +264,7 @@ cdef class SendPath:
         if topic_way is None:
             return None
         way = topic_way.ways[<Py_ssize_t>((topic_way._turn.value + 1) % <int64_t>len(topic_way.ways))]
-        if way is None or way.address not in self._instance.introduced:
+        if way is None or way.address not in self._instance.brokers:
             return None
         channel = way.channel
         if channel is None or channel.link is None:

@@ -85,7 +85,7 @@ class Broker:
                 min_offset=lambda *queue: -1,
                 is_first_in_memory=lambda *queue: False,
             ),
-            LockProcessor(RebalanceLockManager(), clock=self.clock),
+            LockProcessor(RebalanceLockManager(self.consumers.client_ids), clock=self.clock),
         ]
         self.server = Server(processors, on_lost=self.lost, limits=Limits(idle=1000.0), grace=1.0)
 

@@ -18,7 +18,7 @@ class Broker:
 
     def __init__(self, **options):
         self.now = 0
-        self.locks = RebalanceLockManager(**options)
+        self.locks = RebalanceLockManager(lambda group: {"a", "b"}, **options)
         self.processor = LockProcessor(self.locks, clock=lambda: self.now)
 
     def ask(self, code, body):

@@ -2,14 +2,15 @@
 
 import pytest
 
-from rocketc.broker.locks import LOCK_MS, MessageQueue, RebalanceLockManager
+from rocketc.broker.locks import LOCK_MS, LOST_LOCK_MS, MessageQueue, RebalanceLockManager
 
+CONNECTED = {"a", "b"}
 ONE, TWO, THREE = (MessageQueue("orders", "broker-a", n) for n in range(3))
 
 
 @pytest.fixture
 def locks():
-    return RebalanceLockManager()
+    return RebalanceLockManager(lambda group: CONNECTED)
 
 
 def test_rebalance_lock_manager_test_all_expired(locks):
@@ -44,6 +45,24 @@ def test_rebalance_lock_manager_test_unlock_by_another_client_changes_nothing(lo
     assert not locks.is_locked("g", ONE, "a", LOCK_MS + 1)
     assert locks.unlock("g", [ONE, TWO], "a") == {ONE}
     assert locks.lock("g", [ONE], "b", 0) == {ONE}
+
+
+def test_a_lock_whose_owner_is_not_connected_is_free_sooner(locks):
+    """Its owner trusts it for 30 s, whatever the broker sees; "gone" is not connected."""
+    locks.lock("g", [ONE], "gone", 0)
+    locks.lock("g", [TWO], "a", 0)
+    assert not locks.all_expired("g", LOST_LOCK_MS)
+    assert locks.lock("g", [ONE, TWO], "b", LOST_LOCK_MS) == set()
+    assert locks.lock("g", [ONE, TWO], "b", LOST_LOCK_MS + 1) == {ONE}
+
+
+def test_a_client_that_leaves_loses_its_locks(locks):
+    locks.lock("g", [ONE, TWO], "a", 0)
+    locks.lock("g", [THREE], "b", 0)
+    locks.lock("h", [ONE], "a", 0)
+    assert locks.unlock_all("g", "a") == {ONE, TWO} and locks.unlock_all("g", "a") == set()
+    assert locks.lock("g", [ONE, TWO, THREE], "b", 1) == {ONE, TWO, THREE}
+    assert locks.is_locked("h", ONE, "a", 1)
 
 
 def test_expire_frees_the_memory(locks):

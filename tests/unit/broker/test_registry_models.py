@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rocketc.broker.consumers import IDLE_MS, ClientChannel, ConsumerManager
 from rocketc.broker.heartbeat import ConsumerData
-from rocketc.broker.locks import LOCK_MS, MessageQueue, RebalanceLockManager
+from rocketc.broker.locks import LOCK_MS, LOST_LOCK_MS, MessageQueue, RebalanceLockManager
 from rocketc.broker.offsets import ConsumerOffsetManager
 from rocketc.broker.producers import ProducerManager
 from rocketc.broker.subscriptions import Subscription
@@ -183,12 +183,12 @@ class Locks(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.now = 0
-        self.locks = RebalanceLockManager(most=self.MOST)
-        self.model = {}
+        self.locks = RebalanceLockManager(lambda group: self.connected, most=self.MOST)
+        self.model, self.connected = {}, {"c1"}
         self.looked = 0
 
     def is_live(self, lock):
-        return self.now - lock[1] <= LOCK_MS
+        return self.now - lock[1] <= (LOCK_MS if lock[0] in self.connected else LOST_LOCK_MS)
 
     def forget_expired(self):
         self.model = {key: lock for key, lock in self.model.items() if self.is_live(lock)}
@@ -213,7 +213,18 @@ class Locks(RuleBasedStateMachine):
         for queue in freed:
             del self.model[group, queue]
 
-    @rule(later=st.sampled_from([1, 1000, LOCK_MS]))
+    @rule(group=GROUPS, client=CLIENTS)
+    def leave(self, group, client):
+        freed = {queue for (name, queue), lock in self.model.items() if name == group and lock[0] == client}
+        assert self.locks.unlock_all(group, client) == freed
+        for queue in freed:
+            del self.model[group, queue]
+
+    @rule(clients=st.sets(CLIENTS))
+    def connect(self, clients):
+        self.connected = clients
+
+    @rule(later=st.sampled_from([1, 1000, LOST_LOCK_MS, LOCK_MS]))
     def wait(self, later):
         self.now += later
 

@@ -28,7 +28,7 @@ async def start(stage, version=None, subscription=SQL):
     core = stage.consumer()
     await core.subscribe(subscription, print)
     if version is not None:
-        core._instance.versions = Versions(version)
+        core._instance.heartbeats.versions = Versions(version)
     try:
         await core.start()
         await asyncio.sleep(5)
@@ -127,8 +127,8 @@ def test_a_broker_that_becomes_older(caplog):
         core = stage.consumer()
         await core.subscribe(SQL, print)
         await core.start()
-        for address in core._instance.versions:
-            core._instance.versions[address] = 200
+        for address in core._instance.heartbeats.versions:
+            core._instance.heartbeats.versions[address] = 200
         await asyncio.sleep(3)
         before = stage.brokers["a"].count(CODES["PULL_MESSAGE"])
         await asyncio.sleep(5)

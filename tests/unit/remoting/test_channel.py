@@ -11,7 +11,7 @@ from simulation import virtual
 
 from rocketc.errors import ConnectionLostError, NoAnswerError, NotSentError
 from rocketc.remoting._frames import FrameDecoder
-from rocketc.remoting.channel import Channel
+from rocketc.remoting.channel import RECONNECT_SECONDS, Channel
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Flag
 from rocketc.remoting.server import Answer, Server
@@ -92,7 +92,8 @@ def test_pauses_between_attempts_and_one_connection_for_all_callers():
                 await scene.call(0, 60)
         assert await scene.call(0, 60) == 0
         for n, (a, b) in enumerate(itertools.pairwise(scene.tries)):
-            assert 0.05 * 2**n <= b - a <= 0.1 * 2**n + 0.02
+            pause = min(0.1 * 2**n, RECONNECT_SECONDS)
+            assert pause / 2 <= b - a <= pause + 0.02
         scene.transport.cut()
         before = len(scene.tries)
         many = [asyncio.ensure_future(scene.call(n, 60)) for n in range(100)]
