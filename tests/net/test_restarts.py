@@ -47,18 +47,21 @@ class Member:
         command = [sys.executable, "-m", "net.group_member", name_server, group, "orders", group]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment())
         self.looks: Looks = []
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            at, queues = json.loads(line)
-            self.looks.append((at, queues))
+        with self.process.stdout as lines:
+            for line in lines:
+                at, queues = json.loads(line)
+                self.looks.append((at, queues))
 
     def end(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=20)
+        self._reader.join()
 
 
 def two_owners(members: list[Looks], since: float, until: float) -> float:
