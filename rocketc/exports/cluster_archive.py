@@ -217,7 +217,7 @@ class ClusterArchive:
     ) -> None:
         import_pyarrow()
         choose_format("", "parquet", compression, "parquet")
-        path = local_target(target, "an archive")
+        local_target(target, "an archive")
         self._columns = tuple(Schema(columns).names)
         self._options, self._compression = {"crc": crc, "decompress": decompress}, compression
         self._commit_bytes, self._waits = commit_bytes, waits
@@ -230,7 +230,7 @@ class ClusterArchive:
             self._thread.run(self._reader.start())
             self._plan = QueuePlan(topics, {}, waits=waits)
             self._thread.run(self._plan.find(self._reader))  # an error of it leaves no folder
-            self._target = Target(path)
+            self._target = Target(os.fspath(target))
             source = f"rocketmq://{';'.join(access.addresses)}"
             self._commits = ArchiveCommits(self._target, source, topics, self._columns)
             self._plan.begin_at(self._commits.states(), self._commits.is_same)

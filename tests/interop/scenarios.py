@@ -23,7 +23,6 @@ DELAY_LEVELS = "1s 2s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 3s"  # as in 
 # What differs from the recorded outcome at rocketc's broker for a reason: the scenario and the reason. Such a test is
 # expected to fail.
 NOT_YET: dict[str, str] = {
-    "heartbeat_v1": "a number is refused as a client id; RocketMQ accepts it",
     "send_v1": "the remark about a missing body is a sentence, not Java's exception",
 }
 

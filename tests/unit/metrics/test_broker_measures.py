@@ -59,8 +59,8 @@ def beat(client_id, producers=(), consumers=()):
 
 def test_transactions(play):
     async def main(stage, client, read):
-        properties = "UNIQ_KEY\1K\2TRAN_MSG\1true\2PGROUP\1shop\2"
-        for age, kind in ((1, 8), (7, 8), (90_000, 8), (0, 12), (0, None), (0, None)):
+        for number, (age, kind) in enumerate(((1, 8), (7, 8), (90_000, 8), (0, 12), (0, None), (0, None))):
+            properties = f"UNIQ_KEY\1K{number}\2TRAN_MSG\1true\2PGROUP\1shop\2"
             born = stage.now() - 1000 * age
             sent = (await client.send(properties=properties, bornTimestamp=born)).fields
             if kind is not None:
