@@ -49,6 +49,7 @@ def measured(folder: Path):
     rows_delays.retries(bench, folder)
     rows_overload.overload(bench, folder)
     rows_overload.beside_hostile_clients(bench, folder)
+    rows_overload.fairness(bench, folder)
     rows_topics.creations(bench, folder)
     rows_clients.memory(bench, folder)
     if brokers.has_java(bench.name):

@@ -44,6 +44,7 @@ NOT_COMPARABLE = 77
 FEW, MANY = "few", "many"  # the two rounds of a case, and the logs that they read
 LOG_BYTES = {FEW: MIB, MANY: 4 * MIB}
 CALLS = {FEW: 500, MANY: 2500}  # of a case that does not read a log
+TURN_BYTES = 8192  # of sends in one turn of a broker's loop
 CRC_WAY = "pclmul"
 CACHES = {"D1": "32768,8,64", "LL": "1048576,16,64"}  # bytes, ways, bytes per line: about the private caches of a core
 ENVIRONMENT = {
@@ -355,6 +356,12 @@ class Peer:
     def get_write_buffer_size(self):
         return 0
 
+    def pause_reading(self):
+        pass
+
+    def resume_reading(self):
+        pass
+
     def is_closing(self):
         return False
 
@@ -390,10 +397,19 @@ def serving(work: Callable[[Callable[[bytes], None], str], int]) -> Callable[[st
     """Give bytes to a connection of a broker, without sockets. work gets the function for it, and returns messages."""
     controller, loop, connect = broker("BenchTopic", queues=4)
     peer = connect(Peer())
+    received = 0
+
+    def receive(data: bytes) -> None:
+        nonlocal received
+        peer.protocol.data_received(data)
+        received += len(data)
+        if received > TURN_BYTES:
+            received = 0
+            controller.server.queue._turn()
 
     def round_of(which: str) -> int:
         async def inside():
-            return work(peer.protocol.data_received, which)
+            return work(receive, which)
 
         before = peer.sent
         done = loop.run_until_complete(inside())
@@ -470,6 +486,7 @@ def committing(body: int) -> Callable[[str], int]:
     async def prepared() -> None:
         for n in range(many):
             peer.protocol.data_received(load.half("BenchTopic", f"{n % 4:04d}", n, b"x" * body))
+            controller.server.queue._turn()
 
     loop.run_until_complete(prepared())
     controller.store.wait_dispatched()
@@ -481,6 +498,8 @@ def committing(body: int) -> Callable[[str], int]:
     async def inside(which: str) -> int:
         for _ in range(CALLS[which]):
             peer.protocol.data_received(ends.pop())
+            if len(ends) % 16 == 0:
+                controller.server.queue._turn()
         return CALLS[which]
 
     def round_of(which: str) -> int:

@@ -2,12 +2,15 @@
  *
  *   load frames PORT FILE CONNECTIONS WINDOW COUNT    send COUNT frames of FILE, WINDOW in flight on each connection
  *   load flood PORT FILE CONNECTIONS RATE SECONDS     send frames of FILE at RATE a second, whatever the answers are
+ *   load crowd PORT FILE CONNECTIONS WINDOW SECONDS   keep WINDOW frames of FILE in flight on each connection
+ *   load quiet PORT FILE RATE SECONDS                 send a frame of FILE at RATE a second, one in flight
+ *   load burn SHARE SECONDS                           use this share of a processor, and send nothing
  *   load held PORT FILE CONNECTIONS FIRST BURSTS EVENLY   hold a pull on each connection, then send, see held()
  *   load stub FILE                                    answer the sends of any client, see stub()
  *
  * FILE  frames of one size; `held` and `stub`: see there
- * One thread. Results are one line of JSON. An answer with another code than 0 ends the program with 1; `flood` counts
- * those with code 2. */
+ * One thread. Results are one line of JSON. An answer with another code than 0 ends the program with 1; `flood`, `crowd`
+ * and `quiet` count those with code 2. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -26,6 +29,7 @@
 #define ROOM (4 << 20)      /* bytes of unread answers of one connection */
 #define SLOTS 4000000       /* of 100 ns: latencies up to 0.4 s */
 #define EVENTS 256
+#define WAIT_S 20           /* for an answer */
 
 struct connection {
     int fd;
@@ -479,6 +483,125 @@ static int flood(int port, const char *path, int connections, double rate, doubl
     return got == sent ? 0 : 1;
 }
 
+/* Keep a window of frames in flight on each connection, whatever the answers are; then wait for those that are due. A
+ * latency is from the write of a frame to its answer. left: frames without an answer after WAIT_S; after_s: seconds from
+ * the end of the sends to the last answer. */
+static int crowd(int port, const char *path, int connections, uint64_t window, double seconds)
+{
+    size_t all;
+    uint8_t *file = read_file(path, &all);
+    size_t size = big_endian(file) + 4UL, kinds = all / size;
+    struct connection *c = calloc((size_t)connections, sizeof *c);
+    size_t *cut = calloc((size_t)connections, sizeof *cut); /* bytes of the frame that was written in part */
+    uint64_t sent = 0, got = 0, counts[3] = {0};
+    int poll = epoll_create1(0);
+    for (int i = 0; i < connections; i++) {
+        c[i].fd = connect_to(port);
+        c[i].at = calloc(window, sizeof *c[i].at);
+        fcntl(c[i].fd, F_SETFL, O_NONBLOCK);
+        watch(poll, c[i].fd, &c[i]);
+    }
+    double used = cpu();
+    int64_t start = now(), last = start, end_at = start + (int64_t)(1e9 * seconds);
+    struct epoll_event events[EVENTS];
+    while (1) {
+        int64_t at = now();
+        for (int i = 0; i < connections; i++) {
+            uint64_t run = window - (c[i].sent - c[i].got), from = c[i].sent % kinds;
+            run = run < kinds - from ? run : kinds - from;
+            run = at < end_at ? run : cut[i] > 0;
+            if (run == 0)
+                continue;
+            ssize_t n = write(c[i].fd, file + from * size + cut[i], run * size - cut[i]);
+            if (n < 0 && errno != EAGAIN)
+                die("write");
+            size_t whole = ((n > 0 ? (size_t)n : 0) + cut[i]) / size;
+            cut[i] = ((n > 0 ? (size_t)n : 0) + cut[i]) % size;
+            for (size_t k = 0; k < whole; k++)
+                c[i].at[(c[i].sent + k) % window] = at;
+            c[i].sent += whole;
+            sent += whole;
+        }
+        int n = epoll_wait(poll, events, EVENTS, 1);
+        for (int e = 0; e < n; e++) {
+            struct connection *one = events[e].data.ptr;
+            memcpy(input, one->rest, one->have);
+            ssize_t r = read(one->fd, input + one->have, ROOM - one->have);
+            if (r <= 0)
+                die("read");
+            size_t end = one->have + (size_t)r, p = 0;
+            last = now();
+            while (end - p >= 8 && end - p >= big_endian(input + p) + 4UL) {
+                counts[code_of(input + p)]++;
+                note((last - one->at[one->got++ % window]) / 100); /* so that 40 s have slots */
+                got++;
+                p += big_endian(input + p) + 4UL;
+            }
+            one->have = end - p;
+            if ((one->rest = realloc(one->rest, one->have + 1)) == NULL)
+                die("memory");
+            memcpy(one->rest, input + p, one->have);
+        }
+        if (at >= end_at && (got == sent || at - end_at > WAIT_S * 1000000000LL))
+            break;
+    }
+    printf("{\"seconds\": %.6f, \"sent\": %lu, \"ok\": %lu, \"busy\": %lu, \"left\": %lu, \"after_s\": %.3f, "
+           "\"p50_us\": %.1f, \"p99_us\": %.1f, \"own_cpu\": %.3f}\n",
+           1e-9 * (double)(last - start), sent, counts[0], counts[2], sent - got, 1e-9 * (double)(last - end_at),
+           100 * quantile(0.5), 100 * quantile(0.99), cpu() - used);
+    return 0;
+}
+
+/* One frame in flight, at a steady rate: a frame that is due while another one is in flight is sent after its answer. */
+static int quiet(int port, const char *path, double rate, double seconds)
+{
+    size_t all;
+    uint8_t *file = read_file(path, &all);
+    size_t size = big_endian(file) + 4UL, kinds = all / size;
+    struct connection c = {.fd = connect_to(port)};
+    struct timeval most = {.tv_sec = WAIT_S};
+    uint64_t busy = 0, count = (uint64_t)(rate * seconds);
+    int64_t start = now(), slowest = 0;
+    setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    for (; c.sent < count && now() - start < (int64_t)(1e9 * seconds); c.sent++) {
+        int64_t due = start + (int64_t)(1e9 * (double)c.sent / rate), at = now();
+        struct timespec until = {due / 1000000000LL, due % 1000000000LL};
+        if (at < due)
+            clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+        at = now();
+        write_all(c.fd, file + c.sent % kinds * size, size);
+        for (size_t have = 0; have < 4 || have < big_endian(input) + 4UL;) {
+            ssize_t n = read(c.fd, input + have, ROOM - have);
+            if (n <= 0)
+                die("the quiet client got no answer");
+            have += (size_t)n;
+        }
+        int64_t took = now() - at;
+        slowest = took > slowest ? took : slowest;
+        busy += code_of(input) == 2;
+        note(took / 100);
+    }
+    printf("{\"sent\": %lu, \"busy\": %lu, \"p50_us\": %.1f, \"p99_us\": %.1f, \"slowest_us\": %.1f}\n", c.sent, busy,
+           100 * quantile(0.5), 100 * quantile(0.99), (double)slowest / 1e3);
+    return 0;
+}
+
+/* Use a share of a processor, in steps of 10 ms. */
+static int burn(double share, double seconds)
+{
+    int64_t start = now();
+    for (int64_t at = start; at - start < (int64_t)(1e9 * seconds); at = now()) {
+        int64_t step = 10000000LL, work = (int64_t)(share * (double)step);
+        double from = cpu();
+        while ((cpu() - from) * 1e9 < (double)work)
+            ;
+        if (step > now() - at)
+            usleep((useconds_t)((step - (now() - at)) / 1000));
+    }
+    printf("{\"own_cpu\": %.3f}\n", cpu());
+    return 0;
+}
+
 int main(int n, char **words)
 {
     input = malloc(2 * ROOM);
@@ -486,10 +609,16 @@ int main(int n, char **words)
         return frames(atoi(words[2]), words[3], atoi(words[4]), atoi(words[5]), strtoul(words[6], NULL, 10));
     if (n == 7 && strcmp(words[1], "flood") == 0)
         return flood(atoi(words[2]), words[3], atoi(words[4]), atof(words[5]), atof(words[6]));
+    if (n == 7 && strcmp(words[1], "crowd") == 0)
+        return crowd(atoi(words[2]), words[3], atoi(words[4]), strtoul(words[5], NULL, 10), atof(words[6]));
+    if (n == 6 && strcmp(words[1], "quiet") == 0)
+        return quiet(atoi(words[2]), words[3], atof(words[4]), atof(words[5]));
+    if (n == 4 && strcmp(words[1], "burn") == 0)
+        return burn(atof(words[2]), atof(words[3]));
     if (n == 8 && strcmp(words[1], "held") == 0)
         return held(atoi(words[2]), words[3], atoi(words[4]), atoi(words[5]), atoi(words[6]), atoi(words[7]));
     if (n == 3 && strcmp(words[1], "stub") == 0)
         return stub(words[2]);
-    fprintf(stderr, "usage: load frames PORT FILE CONNECTIONS WINDOW COUNT | flood PORT FILE CONNECTIONS RATE SECONDS | held PORT FILE CONNECTIONS FIRST BURSTS EVENLY | stub FILE\n");
+    fprintf(stderr, "usage: load frames PORT FILE CONNECTIONS WINDOW COUNT | flood PORT FILE CONNECTIONS RATE SECONDS | crowd PORT FILE CONNECTIONS WINDOW SECONDS | quiet PORT FILE RATE SECONDS | burn SHARE SECONDS | held PORT FILE CONNECTIONS FIRST BURSTS EVENLY | stub FILE\n");
     return 2;
 }

@@ -14,7 +14,7 @@ from rocketc.remoting.requests import REQUESTS
 SOURCE = native.HERE / "load.c"
 PROGRAM = native.ROOT / "build" / "bench-native" / "load"
 FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wconversion"]
-SEND, PULL, HEARTBEAT, SEND_BACK, END_TRANSACTION = 310, 11, 34, 36, 37
+SEND, PULL, MAX_OFFSET, HEARTBEAT, SEND_BACK, END_TRANSACTION = 310, 11, 30, 34, 36, 37
 ONEWAY = 2
 KINDS = 1024  # different frames, so that keys and queues vary
 QUEUE, OFFSET = "QQQQ", "OOOOOOOOOO"  # places in the frames of `load held`
@@ -67,6 +67,17 @@ def send(topic: str, queue: str, number: int, body: bytes, more: str = "", flags
 def sends(topic: str, queues: int, body: int) -> bytes:
     """Return KINDS frames of one size, which send to the queues in turn."""
     return b"".join(send(topic, f"{n % queues:04d}", n, b"x" * body) for n in range(KINDS))
+
+
+def keyless_send(topic: str, queue: str, body: bytes) -> bytes:
+    """Return the frame of a send without UNIQ_KEY, which the broker adds on its slow path."""
+    fields = {"a": "bench-producer", "b": topic, "c": "TBW102", "d": "4", "e": queue, "f": "0", "g": "1764000000000"}
+    return command(SEND, {**fields, "h": "0", "i": "TAGS\1TagA\2", "j": "0", "k": "false", "m": "false"}, body)
+
+
+def max_offset(topic: str, queue: str) -> bytes:
+    """Return the frame with which tools ask where a queue ends."""
+    return command(MAX_OFFSET, {"topic": topic, "queueId": queue})
 
 
 def half(topic: str, queue: str, number: int, body: bytes) -> bytes:

@@ -4,13 +4,14 @@ import contextlib
 import shutil
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import brokers
 import load
 from common import Bench, each_second
 from rows_delays import kept
-from rows_sends import files
+from rows_sends import BODY, files
 from writing import less_is_better
 
 import rocketc
@@ -20,6 +21,12 @@ HOSTILE = 1000  # clients
 ALLOWED_MB = 80.0  # of private memory, as for all sends
 WAIT_MS = 200.0  # waitTimeMillsInSendQueue
 SLOWER = 2.0  # allowed for the 99th percentile beside hostile clients
+CROWDS = ((4, 12_000), (40, 12_000), (400, 12_000), (4, 80_000))  # connections, and requests in flight of all of them
+QUIET_RATE = 100  # requests a second of the client that has one in flight
+QUIET_MS = 20.0  # allowed for its 99th percentile, or
+QUIET_SLOWER = 5.0  # times that beside a process that burns the CPU of the crowd
+CROWD_MS = 1000.0  # allowed for the 99th percentile of the crowd
+AFTER_MS = 1000.0  # allowed for the last answer after its last request
 
 
 def overload(bench: Bench, folder: Path):
@@ -104,3 +111,60 @@ def hostile(port: int, frames: bytes):
             with contextlib.suppress(BlockingIOError):
                 client.send(said[n % len(said)])
         yield
+
+
+def fairness(bench: Bench, folder: Path):
+    """A client with one request in flight, beside a crowd whose connections keep all that they may in flight.
+
+    The same client beside a process that burns the CPU of the crowd says what the machine alone costs it. A client
+    without an answer for 20 s ends the bench.
+    """
+    seconds = 3 if bench.quick else 10
+    for kind in ("sends", "sends on the slow path", "pulls", "requests of tools"):
+        for connections, in_flight in CROWDS:
+            _beside_a_crowd(bench, folder, kind, connections, in_flight, seconds)
+
+
+def _beside_a_crowd(bench: Bench, folder: Path, kind: str, connections: int, in_flight: int, seconds: float):
+    case = f"{kind}, {connections} connections, {in_flight:,} in flight in all"
+    rows = {f"{case}: p99 of a quiet client": f"{QUIET_SLOWER:g} times that beside burned CPU, or {QUIET_MS:g} ms"}
+    rows |= {f"{case}: p99": f"{CROWD_MS:g} ms", f"{case}: last answer": f"{AFTER_MS:g} ms"}
+    if not any(bench.wanted(row, against) for row, against in rows.items()):
+        return
+    rounds = 1 if bench.quick else 3
+    sends, *_ = files(folder)
+    crowd = _frames(folder, kind)
+    quiets, allowed, slowest, after = [], [], [], []
+    for _ in range(rounds):
+        with brokers.ours(folder) as broker, ThreadPoolExecutor(2) as threads:
+            load.run("quiet", broker.port, sends, QUIET_RATE, 0.5)  # what the crowd pulls
+            words = ("crowd", broker.port, crowd, connections, in_flight // connections, seconds)
+            beside = threads.submit(load.run, *words)
+            quiet = load.run("quiet", broker.port, sends, QUIET_RATE, seconds)
+            done = beside.result()
+            burning = threads.submit(load.run, "burn", min(1.0, done["own_cpu"] / done["seconds"]), seconds)
+            alone = load.run("quiet", broker.port, sends, QUIET_RATE, seconds)
+            burning.result()
+        if done["left"]:
+            raise SystemExit(f"bench: {case}: {done['left']:,} requests were not answered")
+        quiets.append(quiet["p99_us"] / 1e3)
+        allowed.append(max(QUIET_SLOWER * alone["p99_us"] / 1e3, QUIET_MS))
+        slowest.append(done["p99_us"] / 1e3)
+        after.append(1e3 * done["after_s"])
+        told = {"sent": quiet["sent"], "p50": quiet["p50_us"], "slowest": quiet["slowest_us"], "alone": alone["p99_us"]}
+        print(f"fairness: {case}: quiet client {told}; crowd {done}", file=sys.stderr)
+    goals = ((quiets, allowed), (slowest, [CROWD_MS] * rounds), (after, [AFTER_MS] * rounds))
+    for (row, against), (ours, most) in zip(rows.items(), goals, strict=True):
+        less_is_better(bench, rounds, row, against, ours, most, "ms", 1)
+
+
+def _frames(folder: Path, kind: str) -> Path:
+    """Return the file of what a crowd sends."""
+    makes = {
+        "sends": None,
+        "sends on the slow path": lambda: load.keyless_send("BenchTopic", "0000", b"x" * BODY),
+        "pulls": lambda: load.pull("BenchTopic", "0000", "0000000000"),
+        "requests of tools": lambda: load.max_offset("BenchTopic", "0000"),
+    }
+    make = makes[kind]
+    return files(folder)[0] if make is None else load.kept(folder, f"crowd of {kind}", lambda: make() * load.KINDS)

@@ -109,6 +109,7 @@ class BrokerConfig:
     wait_time_mills_in_send_queue, wait_time_mills_in_pull_queue, wait_time_mills_in_lite_pull_queue,
     wait_time_mills_in_heartbeat_queue, wait_time_mills_in_admin_broker_queue  for how long, in ms
     wait_time_mills_in_transaction_queue  the same for END_TRANSACTION
+    server_socket_rcv_buf_size    bytes of a connection's requests that the kernel holds; 0: it decides
     timer_wheel_enable            timed messages are accepted and delivered
     timer_precision_ms            ms of a slot of the timer wheel: times are rounded down to it
     timer_max_delay_sec           messages that are due later than this many seconds are refused
@@ -183,11 +184,12 @@ class BrokerConfig:
     max_msgs_num_batch: int = 64
     broker_fast_failure_enable: bool = True
     wait_time_mills_in_send_queue: int = 200
-    wait_time_mills_in_pull_queue: int = 5000
-    wait_time_mills_in_lite_pull_queue: int = 5000
+    wait_time_mills_in_pull_queue: int = 500
+    wait_time_mills_in_lite_pull_queue: int = 500
     wait_time_mills_in_heartbeat_queue: int = 31_000
     wait_time_mills_in_transaction_queue: int = 3000
-    wait_time_mills_in_admin_broker_queue: int = 5000
+    wait_time_mills_in_admin_broker_queue: int = 500
+    server_socket_rcv_buf_size: int = 0
     timer_wheel_enable: bool = True
     timer_precision_ms: int = 1000
     timer_max_delay_sec: int = 259_200

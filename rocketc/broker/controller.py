@@ -63,6 +63,7 @@ from rocketc.broker.transactions import TransactionService
 from rocketc.derived._dispatcher import delays_of
 from rocketc.errors import RocketcError
 from rocketc.ha.master import Master
+from rocketc.remoting._fair_queue import FairQueue
 from rocketc.remoting.addresses import join_address
 from rocketc.remoting.command import Command
 from rocketc.remoting.connection import Connection
@@ -256,7 +257,7 @@ class BrokerController:
         refusals: list[Processor] = [SlaveRefusals()] if self.is_slave else []
         processors = [*self._processors(chance), *self.admin.processors, *refusals]
         self._patience = patience(config)
-        how: dict[str, Any] = {"check": check, "tls": self._gate, "patience": self._patience}
+        how: dict[str, Any] = {"check": check, "tls": self._gate, "patience": self._patience, "queue": FairQueue()}
         self.server = Server(processors, on_lost=self._lost, fast=self.pulls.path, **how)
         without_pulls = [one for one in processors if one is not self.pulls]
         self.vip_server = Server(without_pulls, on_lost=self._lost, fast=self.path, **how)

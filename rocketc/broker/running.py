@@ -48,10 +48,11 @@ class RunningBroker:
     metrics_url: str | None = None
 
 
-def listening_sockets(host: str, port: int) -> tuple[socket.socket, socket.socket]:
+def listening_sockets(host: str, port: int, receive_buffer: int = 0) -> tuple[socket.socket, socket.socket]:
     """Listen on a port and on the VIP port, which is two less. Port 0: both are free ones. Raises OSError.
 
-    host  "::" listens on IPv6 and IPv4
+    host            "::" listens on IPv6 and IPv4
+    receive_buffer  bytes of a connection that the kernel holds; 0: it decides
 
     >>> main, vip = listening_sockets("127.0.0.1", 0)
     >>> main.getsockname()[1] - vip.getsockname()[1]
@@ -60,9 +61,9 @@ def listening_sockets(host: str, port: int) -> tuple[socket.socket, socket.socke
     (None, None)
     """
     for attempt in range(_ATTEMPTS):
-        main = _listen(host, port)
+        main = _listen(host, port, receive_buffer)
         try:
-            return main, _listen(host, main.getsockname()[1] - VIP_DISTANCE)
+            return main, _listen(host, main.getsockname()[1] - VIP_DISTANCE, receive_buffer)
         except OSError as error:
             main.close()
             if port or error.errno not in (errno.EADDRINUSE, errno.EACCES) or attempt == _ATTEMPTS - 1:
@@ -70,7 +71,7 @@ def listening_sockets(host: str, port: int) -> tuple[socket.socket, socket.socke
     raise AssertionError
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, receive_buffer: int = 0) -> socket.socket:
     is_v6 = ":" in host
     try:
         one = socket.create_server(
@@ -82,6 +83,8 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise OSError(error.errno, os.strerror(error.errno or 0), join_address(host, port)) from None
     one.setblocking(False)
+    if receive_buffer > 0:  # accepted sockets inherit it
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     return one
 
 
@@ -188,7 +191,7 @@ async def running_broker(
     refuse_role(config, store_config)
     host = announced_host(config)
     async with contextlib.AsyncExitStack() as stack:
-        main, vip = listening_sockets(config.bind_address, config.listen_port)
+        main, vip = listening_sockets(config.bind_address, config.listen_port, config.server_socket_rcv_buf_size)
         stack.callback(main.close)
         stack.callback(vip.close)
         for_slaves = _listen(config.bind_address, config.ha_port)

@@ -89,6 +89,7 @@ class BrokerFields(ConfigFields, total=False):
     wait_time_mills_in_heartbeat_queue: int
     wait_time_mills_in_transaction_queue: int
     wait_time_mills_in_admin_broker_queue: int
+    server_socket_rcv_buf_size: int
     timer_wheel_enable: bool
     timer_precision_ms: int
     timer_max_delay_sec: int

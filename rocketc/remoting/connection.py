@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rocketc.remoting._connection import ConnectionCore, Reply
+from rocketc.remoting._fair_queue import FairQueue
 
 Frame = tuple[int, bytes, bytes]  # form of the header, header, body
 
@@ -43,6 +44,7 @@ class Owner(Protocol):
     """What a connection needs from its server."""
 
     limits: Limits
+    queue: FairQueue  # of connections whose requests wait
     patience: Mapping[int, float]  # seconds that a request may wait, by its code
     overdue: int  # requests that have waited for longer
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rocketc.errors import BadRequestError, FrameError, NotSentError
 from rocketc.remoting._busy import busy_remark
 from rocketc.remoting._connection import FastPath, Reply
+from rocketc.remoting._fair_queue import FairQueue
 from rocketc.remoting.calls import Calls
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Flag
@@ -30,6 +31,7 @@ _log = logging.getLogger("rocketc.remoting")
 
 _KNOWS_GO_AWAY = 475  # V5_3_1: later clients know GO_AWAY
 _SWEEP_SECONDS = 5.0
+_ACCEPTED_A_TURN = 16  # connections of a socket
 _REMARK_MOST = 1000  # characters of an error that a peer gets
 
 
@@ -103,8 +105,9 @@ class Server:
     limits       see Limits
     fast         gets the frames first; with a check it is not used, because it would not check them
     tls          decides whether a new connection is plain; None: all are
-    patience     seconds that a request may wait in its socket, by its code; after that it is answered SYSTEM_BUSY. It
-                 is noticed if the peer sends faster than the loop reads
+    patience     seconds that a request may wait for its turn, by its code; after that it is answered SYSTEM_BUSY. Its
+                 time in the socket counts from when the loop has seen it there
+    queue        of connections whose requests wait for their turn; servers of one loop may share it
     check        called with each request and the peer of its connection, before its processor; it returns None, or the
                  answer that refuses the request
     Use it as an async context manager; it ends in order: no new connections, GO_AWAY to requests that wait, answers to
@@ -122,7 +125,9 @@ class Server:
         check: Check | None = None,
         tls: TlsGate | None = None,
         patience: Mapping[int, float] | None = None,
+        queue: FairQueue | None = None,
     ) -> None:
+        self.queue = FairQueue() if queue is None else queue
         self.patience = {} if patience is None else patience
         self.overdue = 0  # requests that have waited for longer
         self._tls = tls
@@ -161,9 +166,16 @@ class Server:
         return name[0], name[1]
 
     async def serve(self, listening: socket.socket) -> None:
-        """Accept the connections of a socket that listens; close() closes it."""
-        server = await asyncio.get_running_loop().create_server(self.connection, sock=listening, backlog=1024)
-        self._listening.append(server)
+        """Accept the connections of a socket that listens; close() closes it.
+
+        uvloop accepts one connection of a listening socket in each turn of the loop. While turns are long, that is too
+        slow for 1,000 clients that connect again, so several copies of the socket listen.
+        """
+        copies = [listening.dup() for _ in range(_ACCEPTED_A_TURN - 1)]
+        for one in (listening, *copies):
+            self._listening.append(
+                await asyncio.get_running_loop().create_server(self.connection, sock=one, backlog=1024)
+            )
 
     def opened(self, connection: Connection) -> bool:
         if self._is_ending or len(self.connections) >= self.limits.connections:

@@ -23,11 +23,16 @@ cdef class Backlog:
         self._step = STEP
 
     cpdef int note(self, int64_t end, double now) except -1:
-        """Note that the bytes before `end` have arrived. Neither `end` nor `now` may be smaller than before."""
+        """Note that the bytes before `end` have arrived. Neither `end` nor `now` may be smaller than before.
+
+        The newest mark is always kept. Those before it are at least a step apart.
+        """
         cdef int i
-        if self._count > 0 and (end <= self._ends[self._count - 1] or now - self._times[self._count - 1] < self._step):
+        if self._count > 0 and end <= self._ends[self._count - 1]:
             return 0
-        if self._count == MARKS:        # keep every second one
+        if self._count > 1 and now - self._times[self._count - 2] < self._step:
+            self._count -= 1
+        elif self._count == MARKS:        # keep every second one
             for i in range(MARKS // 2):
                 self._ends[i], self._times[i] = self._ends[2 * i], self._times[2 * i]
             self._count = MARKS // 2

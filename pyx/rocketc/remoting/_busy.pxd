@@ -8,15 +8,14 @@ cdef bint outline_of(const Frame* frame, int32_t* code, int32_t* opaque, int32_t
 cdef class BusyAnswers:
     cdef:
         object _patience
-        double _waited
         int32_t _code           # of the last request
-        bint _is_overdue        # requests with this code have waited for too long
+        double _allowed         # seconds that requests with this code may wait
         bytes _before           # the parts of an answer around the number of its request
         bytes _after
         uint8_t* _answers
         size_t _size
         size_t _room
     cdef readonly int64_t refused       # requests
-    cdef bint refuse(self, int32_t code, int32_t opaque, bint is_oneway) except -1
+    cdef bint refuse(self, int32_t code, int32_t opaque, bint is_oneway, double waited) except -1
     cdef int add(self, int32_t opaque) except -1
     cdef bytes take(self)

@@ -138,15 +138,14 @@ def busy_remark(double waited):
 
 
 cdef class BusyAnswers:
-    """Collects the answers to the requests of one read event that have waited for too long.
+    """Collects the answers to the requests of one turn that have waited for too long.
 
     patience  seconds that a request may wait, by its code
-    waited    seconds
+    waited    seconds of the first of these requests; the remark of all answers says it
     """
 
     def __init__(self, patience not None, double waited):
         self._patience = patience
-        self._waited = waited
         self._code = -1
         remark = busy_remark(waited)
         whole = Command(Code.SYSTEM_BUSY, opaque=0, flag=Flag.ANSWER, remark=remark).encode()[8:]
@@ -157,17 +156,17 @@ cdef class BusyAnswers:
     def __dealloc__(self):
         free(self._answers)
 
-    cdef bint refuse(self, int32_t code, int32_t opaque, bint is_oneway) except -1:
+    cdef bint refuse(self, int32_t code, int32_t opaque, bint is_oneway, double waited) except -1:
         """Refuse a request if it has waited for too long; return whether it has."""
         if code != self._code:
-            patience = self._patience.get(code)
             self._code = code
-            self._is_overdue = patience is not None and self._waited > <double>patience
-        if self._is_overdue:
-            self.refused += 1
-            if not is_oneway:
-                self.add(opaque)
-        return self._is_overdue
+            self._allowed = self._patience.get(code, float("inf"))
+        if waited <= self._allowed:
+            return False
+        self.refused += 1
+        if not is_oneway:
+            self.add(opaque)
+        return True
 
     cdef int add(self, int32_t opaque) except -1:
         """Add the answer to a request."""

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t
 
 from rocketc.remoting._backlog cimport Backlog
 from rocketc.remoting._busy cimport BusyAnswers
+from rocketc.remoting._fair_queue cimport FairQueue, Flow
 from rocketc.remoting._frames cimport Frame, FrameDecoder
 
 
@@ -10,24 +11,24 @@ from rocketc.remoting._frames cimport Frame, FrameDecoder
 cdef class FastPath:
     # Take a request; the pointers of `frame` are valid until finish(). False: a processor takes it.
     cdef bint take(self, ConnectionCore connection, const Frame* frame) except -1
-    # Do the work of the requests taken since the last call, and answer them. It is called after each read event, and
+    # Do the work of the requests taken since the last call, and answer them. It is called at the end of a turn, and
     # before a processor gets a later frame of the same connection.
     cdef int finish(self, ConnectionCore connection) except -1
 
 
-cdef class ConnectionCore:
+cdef class ConnectionCore(Flow):
     cdef:
         object _owner           # an Owner
         FastPath _fast          # or None
         FrameDecoder _decoder
-        object _frames          # complete, and not passed to the server yet: a deque, or ()
-        list _answers           # that are not sent yet: one writelines() for those of a turn of the loop
+        FairQueue _queue        # of the server: where this connection waits for its turn
+        list _answers           # that are not sent yet: one writelines() for those of a turn
         object _transport
         object _loop
         object _drained         # a future of close(), or None
         object _ended           # the same, for the end of the transport
-        Backlog _backlog        # None, unless the peer sends faster than its bytes are read
-        BusyAnswers _busy       # of this read event, or None
+        Backlog _backlog        # None, unless requests wait, or the peer sends faster than its bytes are read
+        BusyAnswers _busy       # of this turn, or None
         int64_t _received       # bytes, since there is a backlog
         int _descriptor         # of the socket; -1: there is none
         object _half_since      # when the incomplete frame began to arrive; None: there is none
@@ -40,7 +41,10 @@ cdef class ConnectionCore:
         Py_ssize_t _most_waiting
         bint _is_reading
         bint _peer_reads        # False while it leaves too many answers unread
-        bint _is_receiving      # answers are sent at the end of the read event
+        bint _is_limited        # the limits do not allow to process requests
+        bint _has_no_room       # the server does not have room for the next request; it calls resume()
+        bint _kernel_is_empty   # at the last look, if there is a backlog
+        bint _is_serving        # answers are sent at the end of this turn
         bint _is_flush_due      # the loop will call _flush()
         bint _has_ended         # the transport has ended
         bint _is_wrapped        # the peer speaks TLS
@@ -50,20 +54,28 @@ cdef class ConnectionCore:
         bint is_lost            # it ended, or ends: nothing can be sent
         object peer             # (host, port, ...)
     cdef public:
-        double waited           # seconds that the bytes of this read event have waited in the kernel, at least
+        double waited           # seconds that the request that is processed has waited, at least
         double last_active      # loop.time() of the last byte in either direction
         bytes host              # of the peer, in stored form; None until a fast path sets it
     cdef int begin(self, Py_ssize_t count) except -1
     cdef int answer(self, Py_ssize_t count, object pieces) except -1
+    cdef int _go_on(self, double now) except -1
+    cdef double _serve(self, int most, double began) except -1.0
+    cdef double _take_frames(self, int most, double now, int* frames) except -1.0
+    cdef int _end_of_turn(self) except -1
+    cdef int _enter_queue(self) except -1
+    cdef int _note_half(self, bint any_frame) except -1
+    cdef bint _may_process(self) noexcept
     cdef bint _may_take(self) noexcept
+    cdef int _control_reading(self) except -1
     cdef list _next_answers(self)
     cdef int _flush(self, bint from_read_event) except -1
     cdef int _look_back(self, size_t size) except -1
+    cdef int _begin_backlog(self) except -1
+    cdef int _note_waited(self, double now, const Frame* frame) except -1
     cdef bint _refuse(self, const Frame* frame) except -1
-    cdef int _pass_on(self) except -1
-    cdef int _pass_frames(self, FastPath fast) except -1
-    cdef bint _pass_to_server(self) except -1
-    cdef int _turn_away(self) except -1
+    cdef bint _pass_to_server(self, const Frame* frame) except -1
+    cdef int _turn_away(self, const Frame* frame) except -1
 
 
 cdef class Reply:

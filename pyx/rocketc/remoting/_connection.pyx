@@ -6,15 +6,15 @@ Source: RocketMQ NettyRemotingServer, NettyRemotingAbstract.
 import asyncio
 import logging
 import socket
-from collections import deque
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from rocketc.c.status cimport RC_OK
 from rocketc.remoting._busy cimport outline_of
+from rocketc.remoting._fair_queue cimport ALL, FEW, QUANTUM, Flow
 from rocketc.remoting._frames cimport Frame, FrameDecoder
 
 cdef extern from "<sys/ioctl.h>" nogil:
@@ -23,6 +23,8 @@ cdef extern from "<sys/ioctl.h>" nogil:
 
 cdef enum:
     LARGE_READ = 16384      # bytes of a read event after which more may wait
+    READ_AHEAD = 65536      # bytes that wait in the queue; with more, the socket is not read
+    FRAMES_A_LOOK = 16      # frames of a fast path between two looks at the clock
     KERNEL_MOST = 262144    # bytes of answers that the kernel holds while the peer does not read; otherwise up to 4 MB
     FLAG_ANSWER = 1
     FLAG_ONEWAY = 2
@@ -41,16 +43,9 @@ cdef class FastPath:
         return 0
 
 
-cdef bint take_whole(FastPath fast, ConnectionCore connection, tuple whole) except -1:
-    """Let a fast path take a frame, (form, header, body). The caller keeps it until finish()."""
-    cdef Frame frame
-    cdef bytes header = whole[1], body = whole[2]
-    frame.form = <uint8_t>whole[0]
-    frame.header = <const uint8_t*>PyBytes_AS_STRING(header)
-    frame.header_size = <uint32_t>PyBytes_GET_SIZE(header)
-    frame.body = <const uint8_t*>PyBytes_AS_STRING(body)
-    frame.body_size = <uint32_t>PyBytes_GET_SIZE(body)
-    return fast.take(connection, &frame)
+cdef tuple whole(const Frame* frame):
+    """Return a frame as a server gets it: (form, header, body)."""
+    return frame.form, frame.header[:frame.header_size], frame.body[:frame.body_size]
 
 
 @cython.final
@@ -77,11 +72,11 @@ cdef class Reply:
             return
         self._is_held = True
         connection._held += 1
-        if connection._frames or not connection._is_reading:
+        if not connection._is_reading or connection._decoder.has_frame():
             connection._loop.call_soon(connection.resume)
 
 
-cdef class ConnectionCore:
+cdef class ConnectionCore(Flow):
     """The protocol of one accepted connection, without its base class of asyncio.
 
     owner  the server, see Owner
@@ -91,8 +86,8 @@ cdef class ConnectionCore:
     def __init__(self, owner, FastPath fast=None):
         self._owner = owner
         self._fast = fast
+        self._queue = owner.queue
         self._decoder = FrameDecoder()
-        self._frames = ()
         self._answers = []
         self._is_reading = self._peer_reads = True
         self._most_in_flight = owner.limits.in_flight
@@ -122,9 +117,7 @@ cdef class ConnectionCore:
         self._is_wrapped = True     # that transport looks back: its bytes are others, and what waits is encrypted
 
     def data_received(self, data):
-        cdef Frame frame
         cdef bytes chunk = data if type(data) is bytes else bytes(data)
-        cdef bint any_frame = False
         cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(chunk)
         cdef size_t size = <size_t>PyBytes_GET_SIZE(chunk)
         self.last_active = self._loop.time()
@@ -132,42 +125,122 @@ cdef class ConnectionCore:
             self._look_back(size)
         if size > 0 and not self._decoder.is_corrupt and not self._decoder.lend(at, size):
             self._decoder.feed(at, size)
-        self._is_receiving = True
+        self._go_on(self.last_active)
+        self._decoder.keep()
+
+    cdef int _go_on(self, double now) except -1:
+        """Process the frames that are here, now or when it is the turn of this connection."""
+        if self._is_serving:
+            return 0
+        if self.is_queued or self._queue.must_wait():
+            if self._decoder.has_frame():
+                self._enter_queue()
+            self._note_half(False)
+            self._control_reading()
+        else:
+            self._queue.spend(self._serve(ALL, now))
+        return 0
+
+    cdef bint has_few(self) noexcept:
+        return not self._decoder.has_more_than(FEW)
+
+    cdef int serve(self, int most) except -1:
+        if self._backlog is not None and not self._is_wrapped:
+            self._look_back(0)
+        self._serve(most, self._loop.time())
+        self._decoder.keep()
+        return 0
+
+    cdef int fail(self) except -1:
+        self.abort()
+        return 0
+
+    cdef double _serve(self, int most, double began) except -1.0:
+        """Process the frames that are here while the limits allow it: `most`, or those of a QUANTUM.
+
+        Refused ones do not count. Return how long it took since `began`, which is now. A connection that could process
+        more enters the queue.
+        """
+        cdef double now
+        cdef int frames = 0
+        self._is_serving = True
         try:
-            while self._decoder.next(&frame) == RC_OK:
-                any_frame = True
-                if self.waited > 0.0 and self._refuse(&frame):
-                    continue
-                if self._fast is not None and not self._frames and not self.is_closing and self._may_take():
-                    if self._fast.take(self, &frame):
-                        continue
-                    self._fast.finish(self)
-                if type(self._frames) is tuple:
-                    self._frames = deque()
-                self._frames.append((frame.form, frame.header[:frame.header_size], frame.body[:frame.body_size]))
-                self._pass_frames(None)
+            now = self._take_frames(most, began, &frames)
         finally:
-            try:
-                if self._fast is not None:
-                    self._fast.finish(self)
-            finally:
-                if self._busy is not None:
-                    self._owner.overdue += self._busy.refused
-                    self.write(self._busy.take())
-                    self._busy = None
-                self._is_receiving = False
-                self._decoder.keep()
+            self._end_of_turn()
         if self._answers:
             self._flush(True)
-        if self._decoder._at == self._decoder._end:
+        elif self._drained is not None:
+            self._note_drained()
+        self._is_serving = False
+        if self._decoder.has_frame():
+            if self._may_process():
+                self._enter_queue()
+        elif self._decoder.is_corrupt:
+            _log.warning("%s: this is not RocketMQ's protocol; the connection is closed", self.peer)
+            self.abort()
+        elif self._kernel_is_empty:     # what arrives later has not waited
+            self._backlog = None
+            self.waited = 0.0
+        self._note_half(frames > 0)
+        self._control_reading()
+        return now - began
+
+    cdef double _take_frames(self, int most, double now, int* frames) except -1.0:
+        """Do it for _serve(); return the time. It is read after each frame that the server gets."""
+        cdef Frame frame
+        cdef double until = now + QUANTUM
+        while most > 0 and self._may_process() and self._decoder.next(&frame) == RC_OK:
+            frames[0] += 1
+            most -= 1
+            if self._backlog is not None:
+                self._note_waited(now, &frame)
+            if self.is_closing:
+                self._turn_away(&frame)
+            elif self.waited > 0.0 and self._refuse(&frame):
+                most += 1
+            elif self._fast is not None and self._fast.take(self, &frame):
+                pass
+            else:
+                if self._fast is not None:
+                    self._fast.finish(self)
+                if not self._pass_to_server(&frame):
+                    break
+                now = self._loop.time()
+                if now >= until:
+                    break
+                continue
+            if frames[0] % FRAMES_A_LOOK == 0:
+                now = self._loop.time()
+                if now >= until:
+                    break
+        return now
+
+    cdef int _end_of_turn(self) except -1:
+        """Finish what the fast path has taken, and add the answers to those that are refused."""
+        try:
+            if self._fast is not None:
+                self._fast.finish(self)
+        finally:
+            if self._busy is not None:
+                self._owner.overdue += self._busy.refused
+                self.write(self._busy.take())
+                self._busy = None
+            self._is_serving = False
+
+    cdef int _enter_queue(self) except -1:
+        if self._backlog is None:
+            self._begin_backlog()
+        self._backlog.note(self._received, self._loop.time())
+        return self._queue.enter(self)
+
+    cdef int _note_half(self, bint any_frame) except -1:
+        """Note since when the peer owes the rest of a frame."""
+        if self._decoder.is_empty():
             self._half_since = None
         elif any_frame or self._half_since is None:
             self._half_since = self.last_active
-        if self.is_closing or self._frames or self._is_reading != self._may_take():
-            self._pass_on()
-        if self._decoder.is_corrupt:
-            _log.warning("%s: this is not RocketMQ's protocol; the connection is closed", self.peer)
-            self.abort()
+        return 0
 
     def look_back(self, size_t size):
         """Do it for a transport that decrypts: call it before the decrypted bytes are passed to data_received().
@@ -177,32 +250,39 @@ cdef class ConnectionCore:
         self._look_back(size)
 
     cdef int _look_back(self, size_t size) except -1:
-        """Find out how long the bytes that were just read from the socket have waited, and how many wait now.
+        """Note how many bytes wait in the socket, if the loop is late.
 
-        size  how many were read
+        size  bytes that were just read from it
         """
-        cdef double since
         cdef int waiting = 0
-        if size < LARGE_READ and self._backlog is None and self.waited <= 0.0:
+        if size < LARGE_READ and self._backlog is None:
             return 0
         self.last_active = self._loop.time()
         if ioctl(self._descriptor, FIONREAD, &waiting) != 0:
             waiting = 0
-        self.waited = 0.0
-        if self._backlog is None:
-            if waiting == 0:
-                return 0
-            self._backlog = Backlog.__new__(Backlog)
-            self._received = 0
-        else:
+        self._kernel_is_empty = waiting == 0
+        if self._backlog is not None:
             self._received += <int64_t>size
-            since = self._backlog.since(self._received)
-            if since >= 0.0:
-                self.waited = self.last_active - since
-            if waiting == 0:        # what arrives later has not waited
-                self._backlog = None
-                return 0
+        elif waiting > 0:
+            self._begin_backlog()
+        else:
+            return 0
         self._backlog.note(self._received + waiting, self.last_active)
+        return 0
+
+    cdef int _begin_backlog(self) except -1:
+        """Note from now on when bytes have arrived. Position 0 is after those that are read."""
+        self._backlog = Backlog.__new__(Backlog)
+        self._received = 0
+        return 0
+
+    cdef int _note_waited(self, double now, const Frame* frame) except -1:
+        """Find out how long a frame has waited, at least.
+
+        In TLS, what is read are more bytes than those of the frames: its frames seem to have arrived later.
+        """
+        cdef double since = self._backlog.since(self._received - <int64_t>self._decoder.left())
+        self.waited = now - since if since >= 0.0 else 0.0
         return 0
 
     cdef bint _refuse(self, const Frame* frame) except -1:
@@ -212,80 +292,59 @@ cdef class ConnectionCore:
             return False        # the server looks at `waited`, too
         if self._busy is None:
             self._busy = BusyAnswers(self._owner.patience, self.waited)
-        return self._busy.refuse(code, opaque, flag & FLAG_ONEWAY != 0)
+        return self._busy.refuse(code, opaque, flag & FLAG_ONEWAY != 0, self.waited)
 
-    cdef int _pass_on(self) except -1:
-        """Pass frames that have waited to the fast path or the server; then decide whether the socket is read."""
-        return self._pass_frames(self._fast)
-
-    cdef int _pass_frames(self, FastPath fast) except -1:
-        """Pass frames on while the limits allow it; then decide whether the socket is read.
-
-        fast  gets them before the server; None: it has refused them
-        """
-        cdef bint reading
-        cdef list taken = []        # frames whose bytes the fast path uses until finish()
-        if self.is_closing:
-            return self._turn_away()
-        try:
-            while self._frames and self._may_take():
-                if fast is not None:
-                    if take_whole(fast, self, self._frames[0]):
-                        taken.append(self._frames.popleft())
-                        continue
-                    fast.finish(self)
-                    taken.clear()
-                if not self._pass_to_server():
-                    break
-        finally:
-            if taken:
-                fast.finish(self)
-        if not self._frames:
-            self._frames = ()       # an empty deque has 600 bytes
-        reading = self._may_take() and not self._frames
-        if reading != self._is_reading and not self.is_lost:
-            self._is_reading = reading
-            if reading:
-                self._backlog = None    # what waited meanwhile has waited for the limits, not for the server
-                self.waited = 0.0
-                if self._half_since is not None:        # the time in which this end did not read is not the peer's
-                    self._half_since = self._loop.time()
-                self._transport.resume_reading()
-            else:
-                self._transport.pause_reading()
-        return 0
-
-    cdef bint _pass_to_server(self) except -1:
-        """Pass the first frame to the server; False: there is no room for it."""
-        cdef tuple frame = self._frames[0]
-        cdef Py_ssize_t size = len(frame[1]) + len(frame[2])
+    cdef bint _pass_to_server(self, const Frame* frame) except -1:
+        """Pass a frame to the server; False: there is no room for it, and it is still the next one."""
+        cdef Py_ssize_t size = <Py_ssize_t>frame.header_size + <Py_ssize_t>frame.body_size
         cdef Reply reply
         if not self._owner.take(self, size):
+            self._decoder.put_back(frame)
+            self._has_no_room = True
             return False
-        self._frames.popleft()
         self.in_flight += 1
         self._size_in_flight += size
         reply = Reply.__new__(Reply)
         reply._connection = self
         reply._size = size
-        self._owner.handle(self, frame, reply)
+        self._owner.handle(self, whole(frame), reply)
         return True
+
+    cdef int _turn_away(self, const Frame* frame) except -1:
+        """The server ends: it does not process the frames that arrive, but answers them."""
+        answer = self._owner.turn_away(self, whole(frame))
+        if answer:
+            self.write(answer)
+        return 0
+
+    cdef bint _may_process(self) noexcept:
+        if self.is_closing:         # frames are turned away, whatever the limits are
+            return not self.is_lost
+        return self._may_take() and not self._has_no_room
 
     cdef bint _may_take(self) noexcept:
         if self._size_waiting > self._most_waiting:         # _flush() sends them and continues
             return False
         return self._peer_reads and self.in_flight - self._held < self._most_in_flight and not self.is_lost
 
-    cdef int _turn_away(self) except -1:
-        """The server ends: it does not process the frames that arrive, but answers them."""
-        frames, self._frames = self._frames, ()
-        for frame in frames:
-            answer = self._owner.turn_away(self, frame)
-            if answer and not self.is_lost:
-                self.write(answer)
-        if not self._is_reading and self._peer_reads and not self.is_lost:
-            self._is_reading = True
-            self._transport.resume_reading()
+    cdef int _control_reading(self) except -1:
+        """Decide whether the socket is read."""
+        cdef bint is_limited = not self._may_process()
+        cdef bint reading = not is_limited and not (self.is_queued and self._decoder.left() >= READ_AHEAD)
+        if self.is_lost:
+            return 0
+        if self._is_limited and not is_limited:
+            self._backlog = None    # what waited meanwhile has waited for the limits, not for the server
+            self.waited = 0.0
+        self._is_limited = is_limited
+        if reading != self._is_reading:
+            self._is_reading = reading
+            if reading:
+                if self._half_since is not None:        # the time in which this end did not read is not the peer's
+                    self._half_since = self._loop.time()
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
         return 0
 
     cdef int begin(self, Py_ssize_t count) except -1:
@@ -318,7 +377,7 @@ cdef class ConnectionCore:
             self._answers.append(pieces)
             self._size_waiting += len(pieces)
             self._memory_waiting += len(pieces)
-        if not self._is_receiving and not self._is_flush_due:
+        if not self._is_serving and not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self._flush_later)
 
@@ -377,7 +436,7 @@ cdef class ConnectionCore:
                 self._loop.call_soon(self._flush_later)
             if not from_read_event:
                 self.last_active = self._loop.time()
-                self._pass_on()     # no read event comes for frames that have waited
+                self._go_on(self.last_active)   # no read event comes for frames that have waited
         if self._drained is not None:
             self._note_drained()
 
@@ -395,23 +454,23 @@ cdef class ConnectionCore:
         return self._transport.get_extra_info("socket").getsockopt(level, name)
 
     def resume(self):
-        """There is room for requests again: pass on the frames that have waited."""
-        self._pass_on()
+        """There is room for requests again: process the frames that have waited."""
+        self._has_no_room = False
+        self._go_on(self._loop.time())
 
     def pause_writing(self):
         self._peer_reads = False
-        self._pass_on()
+        self._go_on(self._loop.time())
 
     def resume_writing(self):
         self._peer_reads = True
-        if self._answers and not self._is_flush_due and not self._is_receiving:
+        if self._answers and not self._is_flush_due and not self._is_serving:
             self._is_flush_due = True
             self._loop.call_soon(self._flush_later)
-        self._pass_on()
+        self._go_on(self._loop.time())
 
     def connection_lost(self, error):
         self.is_closing = self.is_lost = True
-        self._frames = ()
         size, self._size_in_flight = self._size_in_flight, 0
         self._owner.give_back(size)
         self._owner.lost(self)
@@ -426,6 +485,8 @@ cdef class ConnectionCore:
     def check_times(self, double now):
         """Close the connection if it was idle, or a frame is incomplete, for too long."""
         limits = self._owner.limits
+        if self.is_queued:
+            return
         if now - self.last_active >= limits.idle and self.in_flight == 0:
             _log.info("%s: idle for %d s; the connection is closed", self.peer, now - self.last_active)
             self.abort()            # close() would wait for a peer that does not read
@@ -439,8 +500,9 @@ cdef class ConnectionCore:
         self._transport.abort()
 
     def _note_drained(self):
-        if self._drained is not None and not self._drained.done() and not self.in_flight and not self._answers:
-            self._drained.set_result(None)
+        if self._drained is None or self._drained.done() or self.in_flight or self._answers or self.is_queued:
+            return
+        self._drained.set_result(None)
 
     async def close(self, grace):
         """Turn further requests away, answer those in flight, and close when all answers are written.
@@ -449,7 +511,7 @@ cdef class ConnectionCore:
         """
         cdef double deadline = self._loop.time() + grace
         self.is_closing = True
-        self._pass_on()
+        self._go_on(self._loop.time())
         self._drained = self._loop.create_future()
         self._note_drained()
         await asyncio.wait({self._drained}, timeout=grace)

@@ -32,3 +32,8 @@ cdef class FrameDecoder:
     cdef int keep(self) except -1
     cdef int feed(self, const uint8_t* src, size_t n) except -1
     cdef int next(self, Frame* frame) noexcept nogil
+    cdef void put_back(self, const Frame* frame) noexcept
+    cdef bint has_frame(self) noexcept
+    cdef bint has_more_than(self, int count) noexcept
+    cdef bint is_empty(self) noexcept
+    cdef size_t left(self) noexcept

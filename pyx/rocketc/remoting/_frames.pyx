@@ -126,6 +126,35 @@ cdef class FrameDecoder:
         self.is_corrupt = rc == RC_BAD_SIZE
         return rc
 
+    cdef void put_back(self, const Frame* frame) noexcept:
+        """Decode the last frame again. Call it before the next feed()."""
+        self._at = <size_t>(frame.header - HEAD_BYTES - self._bytes)
+
+    cdef bint has_frame(self) noexcept:
+        """Whether next() would return a frame."""
+        return self.has_more_than(0)
+
+    cdef bint has_more_than(self, int count) noexcept:
+        """Whether next() would return more than `count` frames."""
+        cdef Frame frame
+        cdef size_t at = self._at
+        cdef int found = 0
+        while not self.is_corrupt and cut_frame(
+            self._bytes + at, self._end - at, self._header_most, &frame
+        ) == RC_OK:
+            found += 1
+            if found > count:
+                return True
+            at = <size_t>(frame.body + frame.body_size - self._bytes)
+        return False
+
+    cdef bint is_empty(self) noexcept:
+        return self._at == self._end
+
+    cdef size_t left(self) noexcept:
+        """Return the number of bytes that are fed and belong to no decoded frame."""
+        return self._end - self._at
+
     @property
     def waiting(self):
         """Number of bytes that are fed and belong to no decoded frame."""

@@ -17,13 +17,13 @@ def test_a_stream_that_is_read_in_time():
     assert backlog.since(1) == -1
 
 
-def test_marks_that_are_close_together_are_left_out():
+def test_marks_that_are_close_together_are_left_out_but_for_the_newest():
     backlog = Backlog()
     backlog.note(10, 1.0)
-    backlog.note(20, 1.0 + STEP / 2)
-    backlog.note(20, 3.0)
-    backlog.note(20, 4.0)  # no more bytes
-    assert (backlog.since(10), backlog.since(20)) == (1.0, 3.0)
+    backlog.note(20, 1.0 + STEP / 4)
+    backlog.note(30, 1.0 + STEP / 2)
+    backlog.note(30, 4.0)  # no more bytes
+    assert (backlog.since(10), backlog.since(20), backlog.since(30)) == (1.0, 1.0 + STEP / 2, 1.0 + STEP / 2)
 
 
 def test_more_marks_than_there_is_room_for():

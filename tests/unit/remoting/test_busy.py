@@ -210,4 +210,4 @@ def test_the_kernel_does_not_hold_much_for_a_peer_that_does_not_read(new_loop):
 
 def test_the_patience_of_a_broker():
     found = patience(BrokerConfig(wait_time_mills_in_send_queue=100, wait_time_mills_in_heartbeat_queue=7000))
-    assert {found[code] for code in (10, 310, 320, 36)} == {0.1} and found[34] == 7.0 and found[203] == 5.0
+    assert {found[code] for code in (10, 310, 320, 36)} == {0.1} and found[34] == 7.0 and found[203] == 0.5
