@@ -107,8 +107,10 @@ def topics(asks: Asks, topic: tuple[str, ...], every: bool, as_json: bool) -> in
     for name, one in found.items():
         if isinstance(one, str):
             note(one)
-        elif topic and (fault := one[0].unreadable(name)) is not None:
-            note(fault)
+            continue
+        for fault in (one[0].unreadable(name) if topic else None, one[0].misordered(name)):
+            if fault is not None:
+                note(fault)
     if not found and not as_json:
         note("there are no topics; --all shows those of the system")
     return NOT_FOUND if topic and len(present) < len(found) else DONE

@@ -152,6 +152,7 @@ class RouteTable:
             return
         route = task.result()
         if route is not None:
+            self._warn_once(topic, route)
             self._routes[topic] = route
             self._set_publish_info(topic, route)
             self._missing_since.pop(topic, None)
@@ -165,6 +166,12 @@ class RouteTable:
         self._missing_since.pop(topic, None)
         self._routes.pop(topic, None)
         self._forget_publish_info(topic)
+
+    def _warn_once(self, topic: str, route: TopicRoute) -> None:
+        """Warn of an order of which producers cannot use all, unless the route before had the same."""
+        before, fault = self._routes.get(topic), route.misordered(topic)
+        if fault is not None and (before is None or before.misordered(topic) != fault):
+            _log.warning("%s", fault)
 
     def _set_publish_info(self, topic: str, route: TopicRoute) -> None:
         self._publish[topic] = self._info(topic, route)

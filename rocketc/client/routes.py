@@ -5,6 +5,7 @@ Source: RocketMQ TopicRouteData, QueueData, BrokerData, ClusterInfo, MessageQueu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from rocketc.remoting.route_data import MessageQueue as MessageQueue  # others i
 from rocketc.tables.topics import PERM_READ, PERM_WRITE
 
 _QUEUES_MOST = 1 << 20  # of one topic: more would only fill the memory
+_ORDER_ITEM = re.compile(r"\s*([^:]*[^:\s])\s*:\s*([+-]?\d{1,9})\s*(?::.*)?")  # what Java reads, and spaces
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,13 @@ class TopicRoute:
 
     order  of an ordered topic: the brokers that producers write to, and the number of queues on each, in this order.
            An operator sets it: mqadmin updateOrderConf, namespace ORDER_TOPIC_CONFIG of the name server
+    malformed_order  what the operator wrote, if clients cannot use all of it
     """
 
     brokers: tuple[BrokerData, ...]
     queues: tuple[QueueData, ...]
     order: tuple[tuple[str, int], ...] = ()
+    malformed_order: str | None = None
 
     def masters(self) -> dict[str, str]:
         """Return the addresses of the masters by broker name."""
@@ -60,6 +64,21 @@ class TopicRoute:
             return None
         brokers = ", ".join(names)
         return f"topic {topic!r} may not be read on {brokers}; allow it: rocketc admin permissions {topic} --set rw"
+
+    def misordered(self, topic: str) -> str | None:
+        """Return a line about the order of an ordered topic, if some of it cannot be used; None: all is right.
+
+        >>> print(TopicRoute((), (), (("broker-a", 4),), "broker-a:4;broker-b").misordered("bills"))
+        topic 'bills': orderTopicConf is 'broker-a:4;broker-b', expected broker:queues;broker:queues; producers use \
+broker-a:4; correct it: mqadmin updateOrderConf
+        """
+        if self.malformed_order is None:
+            return None
+        used = ";".join(f"{name}:{count}" for name, count in self.order) or "all queues of the topic"
+        return (
+            f"topic {topic!r}: orderTopicConf is {self.malformed_order[:60]!r}, expected broker:queues;broker:queues; "
+            f"producers use {used}; correct it: mqadmin updateOrderConf"
+        )
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that producers write, in the order of their names and numbers, or of an ordered topic.
@@ -129,22 +148,36 @@ def decode_route(fields: Fields) -> TopicRoute:
         for one in fields.objects("queueDatas")
     )
     count = sum(max(0, one.read_queue_nums) + max(0, one.write_queue_nums) for one in queues)
-    order = _order(fields.text("orderTopicConf", "") if fields.members.get("orderTopicConf") is not None else "")
-    count += sum(nums for _, nums in order)
     if count > _QUEUES_MOST:
         raise ValueError(f"the topic has {count} queues; at most {_QUEUES_MOST} are possible")
-    return TopicRoute(tuple(_broker(one) for one in fields.objects("brokerDatas")), queues, order)
+    text = fields.members.get("orderTopicConf")
+    order, is_right = _order("" if text is None else str(text))
+    brokers = tuple(_broker(one) for one in fields.objects("brokerDatas"))
+    return TopicRoute(brokers, queues, order, None if is_right else str(text))
 
 
-def _order(text: str) -> tuple[tuple[str, int], ...]:
-    """The brokers and numbers of queues in the order of an ordered topic: broker-a:4;broker-b:4."""
-    found = []
-    for item in text.split(";") if text else ():
-        name, _, count = item.partition(":")
-        if not name or not (count.isascii() and count.isdecimal() and len(count) < 10):
-            raise ValueError(f"orderTopicConf is {text[:60]!r}; expected broker:queues;broker:queues")
-        found.append((name, int(count)))
-    return tuple(found)
+def _order(text: str) -> tuple[tuple[tuple[str, int], ...], bool]:
+    """The brokers and numbers of queues that clients can use of an order, and whether Java's clients can use all of it.
+
+    Source: RocketMQ MQClientInstance.topicRouteData2TopicPublishInfo, which fails at the first wrong item.
+
+    >>> _order("broker-a:4;broker-b:4;")
+    ((('broker-a', 4), ('broker-b', 4)), True)
+    >>> _order(" broker-a:4;broker-b")
+    ((('broker-a', 4),), False)
+    """
+    found: list[tuple[str, int]] = []
+    room, is_right = _QUEUES_MOST, True
+    for item in text.rstrip(";").split(";") if text else ():
+        match = _ORDER_ITEM.fullmatch(item)
+        count = max(0, int(match[2])) if match else 0
+        if match is None or count > room:
+            is_right = False
+            continue
+        found.append((match[1], count))
+        room -= count
+        is_right &= item.split(":")[:2] == [match[1], match[2]]  # Java does not remove spaces
+    return tuple(found), is_right
 
 
 def decode_cluster(fields: Fields) -> ClusterInfo:

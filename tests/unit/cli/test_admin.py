@@ -66,6 +66,28 @@ def test_a_topic_that_may_not_be_read(broker, run, caplog):
     assert len(run("cat", url)[1].splitlines()) == 1
 
 
+def test_a_malformed_order_of_a_topic(broker, run, request):
+    broker.topics.create("bills", 2)
+    names = Asking(broker.name_server)
+    request.addfinalizer(names.close)
+    values = {"namespace": "ORDER_TOPIC_CONFIG", "key": "bills"}
+    assert names.ask("UPDATE_NAMESRV_CONFIG", b"orderMessageEnable=true")[0] == 0
+    assert names.ask("PUT_KV_CONFIG", **values, value="broker-a")[0] == 0
+    says = (
+        "rocketc: topic 'bills': orderTopicConf is 'broker-a', expected broker:queues;broker:queues; "
+        "producers use all queues of the topic; correct it: mqadmin updateOrderConf\n"
+    )
+    for topic in ((), ("bills",)):
+        code, out, err = run("admin", "topics", *topic, "-n", broker.name_server)
+        assert (code, err) == (0, says) and "bills" in out
+    with rocketc.client.Producer("shop", broker.name_server) as producer:
+        producer.send("bills", b"here")
+    with rocketc.client.PullConsumer("billing", broker.name_server, topics=["bills"]) as consumer:
+        assert [one.body for one in consumer.poll(10_000)] == [b"here"]
+    assert names.ask("DELETE_KV_CONFIG", **values)[0] == 0
+    assert run("admin", "delete-topic", "bills", "--yes", "-n", broker.name_server)[0] == 0
+
+
 def test_the_address_of_the_environment(broker, run, monkeypatch):
     monkeypatch.setenv("NAMESRV_ADDR", broker.name_server)
     assert run("admin", "brokers")[0] == 0

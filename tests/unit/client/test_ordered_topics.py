@@ -9,7 +9,7 @@ from unit.client.scripted import Cluster, play, stored
 from rocketc.client.bodies import Fields
 from rocketc.client.queue_choice import queue_of_shard
 from rocketc.client.routes import MessageQueue, decode_route
-from rocketc.errors import AnswerError, NotSentError
+from rocketc.errors import NotSentError
 from rocketc.remoting.server import Answer
 
 
@@ -25,24 +25,45 @@ def ordered(cluster, text, names=None):
     cluster.name_server.answers[105] = route
 
 
+QUEUES = [{"brokerName": "a", "readQueueNums": 3, "writeQueueNums": 4, "perm": 6}]
+
+
 def test_the_queues_of_an_ordered_topic():
-    queues = [{"brokerName": "a", "readQueueNums": 3, "writeQueueNums": 4, "perm": 6}]
     for text, write in [("b:1;a:2", [("b", 0), ("a", 0), ("a", 1)]), ("", [("a", i) for i in range(4)])]:
-        route = decode_route(Fields({"queueDatas": queues, "brokerDatas": [], "orderTopicConf": text}))
+        route = decode_route(Fields({"queueDatas": QUEUES, "brokerDatas": [], "orderTopicConf": text}))
         assert [one[1:] for one in route.write_queues("t")] == write
         assert [one[1:] for one in route.read_queues("t")] == [("a", 0), ("a", 1), ("a", 2)]
     assert decode_route(Fields({"orderTopicConf": None})).order == ()
 
 
-@pytest.mark.parametrize("text", ["a", "a:", ":4", "a:-1", "a:x", "a:4;", "a:٣", "a:4:4", "a:" + "9" * 12, 7])
-def test_an_order_that_cannot_be_read(text):
-    with pytest.raises(ValueError, match="orderTopicConf is"):
-        decode_route(Fields({"orderTopicConf": text}))
+@pytest.mark.parametrize(
+    ("text", "order", "used"),
+    [
+        (" broker-a:2;", (("broker-a", 2),), "broker-a:2"),
+        ("broker-a: 2 ;broker-b", (("broker-a", 2),), "broker-a:2"),
+        ("broker-a", (), "all queues of the topic"),
+        ("a:;:4;a:x;;b:3", (("b", 3),), "b:3"),
+        (";", (), "all queues of the topic"),
+        (7, (), "all queues of the topic"),
+        ("a:999999999;b:1048577;c:2", (("c", 2),), "c:2"),
+        ("a:1048575;b:2;c:1", (("a", 1048575), ("c", 1)), "a:1048575;c:1"),
+    ],
+)
+def test_what_is_right_of_a_malformed_order_is_used(text, order, used):
+    route = decode_route(Fields({"queueDatas": QUEUES, "orderTopicConf": text}))
+    assert route.order == order
+    assert f"orderTopicConf is {str(text)!r}, expected" in route.misordered("t")
+    assert f"producers use {used};" in route.misordered("t")
+    assert len(route.write_queues("t")) == (sum(count for _, count in order) or 4) and len(route.read_queues("t")) == 3
 
 
-def test_more_queues_than_possible():
-    with pytest.raises(ValueError, match="the topic has 999999999 queues; at most 1048576 are possible"):
-        decode_route(Fields({"orderTopicConf": "a:999999999"}))
+@pytest.mark.parametrize(
+    ("text", "order"), [("a:4;", 4), ("a:4:5", 4), ("a:+4", 4), ("a:٣", 3), ("a:-1;b:1", 0), (None, None), ("", None)]
+)
+def test_what_java_takes_is_taken(text, order):
+    route = decode_route(Fields({"queueDatas": QUEUES, "orderTopicConf": text}))
+    assert route.misordered("t") is None
+    assert dict(route.order).get("a") == order
 
 
 def test_shards_keep_their_queue_while_a_broker_is_away():
@@ -71,15 +92,27 @@ def test_shards_keep_their_queue_while_a_broker_is_away():
     play(main())
 
 
-def test_a_send_says_what_is_wrong_with_the_order():
+def test_one_warning_of_a_malformed_order(caplog):
     async def main():
         cluster = Cluster({"a": stored})
         ordered(cluster, "a=4")
-        async with cluster.producer() as producer:
-            with pytest.raises(AnswerError, match="orderTopicConf is 'a=4'; expected broker:queues;broker:queues"):
-                await producer.send("orders", b"x")
+        async with cluster.producer(poll_name_server_interval=1_000) as producer:
+            sent = {(await producer.send("orders", b"x")).queue.queue_id for _ in range(8)}
+            assert len(sent) == 2
+            await asyncio.sleep(3)
+            ordered(cluster, " a:1")
+            await asyncio.sleep(3)
+            assert {(await producer.send("orders", b"x")).queue.queue_id for _ in range(4)} == {0}
+            ordered(cluster, "a:1")
+            await asyncio.sleep(3)
 
     play(main())
+    expected = "expected broker:queues;broker:queues; producers use"
+    assert [one.getMessage() for one in caplog.records if one.levelname == "WARNING"] == [
+        f"topic 'orders': orderTopicConf is 'a=4', {expected} all queues of the topic; "
+        "correct it: mqadmin updateOrderConf",
+        f"topic 'orders': orderTopicConf is ' a:1', {expected} a:1; correct it: mqadmin updateOrderConf",
+    ]
 
 
 def test_hooks_and_chosen_queues_while_a_broker_is_away():
