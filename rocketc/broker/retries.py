@@ -64,6 +64,14 @@ class Retries:
         sys_flag = UNIT_SUBSCRIPTION if unit_mode else 0
         return self._topic(RETRY_PREFIX + group.group_name, group.retry_queue_nums, sys_flag)
 
+    def queues(self, group: SubscriptionGroupConfig, topic: TopicConfig) -> int:
+        """Return how many queues of a group's retry topic get retries.
+
+        The topic may have fewer than the group asks for, for example if retryQueueNums was raised later. Consumers do
+        not see what is stored in others.
+        """
+        return max(min(group.retry_queue_nums, topic.read_queue_nums, topic.write_queue_nums), 0)
+
     def dead_letters(self, group: str) -> TopicConfig | Answer:
         """Return the topic of the dead letters of a group; create it if it is missing. Or an answer, as topic()."""
         return self._topic(DLQ_PREFIX + group, 1)

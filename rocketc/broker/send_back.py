@@ -116,7 +116,10 @@ class SendBackProcessor:
         topic = self._retries.topic(group)
         if isinstance(topic, Answer) or not topic.perm & PERM_WRITE or not self._topics.is_written(topic.topic_name):
             return None
-        return CheckedBack(name, topic.topic_name, group.retry_queue_nums, group.retry_max_times, self._delays.levels)
+        queues = self._retries.queues(group, topic)
+        if queues == 0:
+            return None
+        return CheckedBack(name, topic.topic_name, queues, group.retry_max_times, self._delays.levels)
 
     def _copied(self, origin: str, group: str, queue_id: int) -> None:
         """A copy of a message waits for its delay."""
@@ -182,8 +185,10 @@ class SendBackProcessor:
             if isinstance(dead, Answer):
                 return dead
             topic, queue_id, level = dead, 0, 0
+        elif (queues := self._retries.queues(group, topic)) == 0:
+            return without_queues(topic)
         else:
-            queue_id = self._chance.randrange(group.retry_queue_nums)
+            queue_id = self._chance.randrange(queues)
             level = level or FIRST_LEVEL + message.reconsume_times
         properties[PROPERTY_DELAY] = str(level)
         name = topic.topic_name
@@ -246,3 +251,14 @@ class SendBackProcessor:
         answer = Answer(**values)
         is_written = self._topics.is_written(topic.topic_name)
         call.later(answer) if is_written else self._topics.when_written(lambda: call.later(answer))
+
+
+def without_queues(topic: TopicConfig) -> Answer:
+    """Return the answer for a retry topic in which no queue can be written and read: the consumer keeps the message.
+
+    >>> without_queues(TopicConfig("%RETRY%g", read_queue_nums=1, write_queue_nums=0)).remark.partition(":")[0]
+    'the topic[%RETRY%g] has 1 queues to read and 0 to write'
+    """
+    read, write = topic.read_queue_nums, topic.write_queue_nums
+    fault = f"the topic[{topic.topic_name}] has {read} queues to read and {write} to write: no queue can hold retries"
+    return Answer(Code.SYSTEM_ERROR, remark=f"{fault}; give it at least 1 of each")

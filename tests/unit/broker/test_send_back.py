@@ -164,6 +164,50 @@ def test_a_retry_topic_with_several_queues(play):
     play(main)
 
 
+@pytest.mark.parametrize(
+    ("group_queues", "read", "write", "used"),
+    [(4, 1, 1, {0}), (4, 2, 4, {0, 1}), (4, 4, 2, {0, 1}), (2, 4, 4, {0, 1}), (1 << 31, 3, 3, {0, 1, 2})],
+)
+@pytest.mark.parametrize("fast", [True, False])
+def test_retries_use_only_queues_that_the_topic_has(play, fast, group_queues, read, write, used):
+    """retryQueueNums is changed after the topic of the retries was made: its other queues can't be read."""
+
+    async def main(stage, client):
+        group = SubscriptionGroupConfig("audit", retry_queue_nums=min(group_queues, (1 << 31) - 1))
+        stage.broker.groups.table.create(group)
+        stage.store.create_topic("%RETRY%audit", read_queue_nums=read, write_queue_nums=write)
+        offset = await sent(client)
+        if not fast:
+            stage.broker.pulls.path.backs = None
+        for _ in range(40):
+            assert (await back(client, offset, 1)).code == 0
+        waits = await stored(stage, "SCHEDULE_TOPIC_XXXX", 0)
+        assert len(waits) == 40
+        assert {int(one.properties["REAL_QID"]) for one in waits} == used
+
+    play(main)
+
+
+@pytest.mark.parametrize(("read", "write"), [(0, 1), (1, 0)])
+def test_a_retry_topic_without_queues_refuses_the_message(play, read, write):
+    """The consumer then keeps it."""
+
+    async def main(stage, client):
+        stage.store.create_topic("%RETRY%audit", read_queue_nums=read, write_queue_nums=write)
+        offset = await sent(client)
+        before = stage.store.max_phy_offset
+        answer = await back(client, offset)
+        assert answer.code == Code.SYSTEM_ERROR
+        assert answer.remark == (
+            f"the topic[%RETRY%audit] has {read} queues to read and {write} to write: no queue can hold retries; "
+            "give it at least 1 of each"
+        )
+        assert stage.store.max_phy_offset == before
+        assert (await back(client, offset, -1)).code == 0  # dead letters have a topic of their own
+
+    play(main)
+
+
 # dead letters
 
 
