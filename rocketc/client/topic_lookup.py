@@ -63,8 +63,7 @@ class TopicLookup(AsyncContext):
         addresses = [address] if address in masters.values() else list(masters.values())
         values: dict[str, Any] = {"topic": topic, "offset": wanted.phy_offset}
         blocks = await self._each(addresses, "VIEW_MESSAGE_BY_ID", values)
-        found = [message for message in self._messages(blocks) if message.msg_id == wanted.encode()]
-        return [message for message in found if topic in (None, message.topic)]
+        return [message for message in self._messages(blocks, topic) if message.msg_id == wanted.encode()]
 
     async def with_key(self, topic: str, keys: Sequence[str], *, most: int = 64) -> list[Message]:
         """Return the messages of a topic with one of some keys, by store time.
@@ -79,7 +78,7 @@ class TopicLookup(AsyncContext):
         for key in dict.fromkeys(keys):
             values = {"topic": topic, "key": key, "maxNum": most, "beginTimestamp": 0, "endTimestamp": _EVER}
             blocks += await self._each(addresses, "QUERY_MESSAGE", values)
-        found = {(m.store_host, m.phy_offset, m.queue_offset): m for m in self._messages(blocks, keys=keys)}
+        found = {(m.store_host, m.phy_offset, m.queue_offset): m for m in self._messages(blocks, topic, keys)}
         return sorted(found.values(), key=lambda m: (m.store_timestamp, m.phy_offset))
 
     async def _each(self, addresses: Sequence[str], name: str, values: dict[str, Any]) -> list[bytes]:
@@ -100,5 +99,7 @@ class TopicLookup(AsyncContext):
                 return b""
             raise
 
-    def _messages(self, blocks: Sequence[bytes], keys: Sequence[str] | None = None) -> list[Message]:
-        return list(RecordStream("answers", lambda idle: blocks, keys=keys, decompress=self._decompress))
+    def _messages(self, blocks: Sequence[bytes], topic: str | None, keys: Sequence[str] | None = None) -> list[Message]:
+        """Return the messages of a topic with one of some keys; None: any. Brokers answer with all of the same hash."""
+        records = RecordStream("answers", lambda idle: blocks, keys=keys, decompress=self._decompress)
+        return [message for message in records if topic in (None, message.topic)]
