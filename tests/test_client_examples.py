@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import io
 import os
 import signal
 import subprocess
@@ -41,12 +42,17 @@ async def request(app, method, path, body=b""):
     return answer[0]["status"], b"".join(event.get("body", b"") for event in answer[1:]).decode()
 
 
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    return example
+
+
 def test_a_service_that_sends(broker, monkeypatch):
     pytest.importorskip("fastapi")
     monkeypatch.setenv("NAMESRV_ADDR", broker.name_server)
-    spec = importlib.util.spec_from_file_location("service", EXAMPLES / "service.py")
-    service = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(service)
+    service = load("service")
 
     async def main():
         async with service.lifespan(service.app):
@@ -55,10 +61,29 @@ def test_a_service_that_sends(broker, monkeypatch):
             assert (await request(service.app, "POST", "/orders/o-2"))[0] == 400
             status, text = await request(service.app, "GET", "/metrics")
             assert status == 200 and 'rocketmq_send_cost_time_count{topic="orders"' in text
+        status, text = await request(service.app, "POST", "/orders/o-3", b"one bell")
+        assert status == 503 and "the client is closed" in text
 
     asyncio.run(main())
     found = [one for queue in range(4) for one in broker.store.get("orders", queue, 0).messages]
     assert [(one.body, one.keys) for one in found] == [(b"one bicycle", "o-1")]
+
+
+def test_a_service_for_wsgi(broker, monkeypatch):
+    monkeypatch.setenv("NAMESRV_ADDR", broker.name_server)
+    web = load("web")
+    statuses = []
+
+    def post(order, body):
+        environ = {"PATH_INFO": f"/orders/{order}", "wsgi.input": io.BytesIO(body)}
+        return web.app(environ, lambda status, _: statuses.append(status))
+
+    with web.producer:
+        post("o-1", b"one bicycle")
+        post("o-2", b"")
+    [text] = post("o-3", b"one bell")
+    assert statuses == ["202 Accepted", "400 Bad Request", "503 Service Unavailable"]
+    assert b"the producer is not started, or it is closed" in text
 
 
 def test_a_worker(broker):

@@ -15,7 +15,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import PlainTextResponse
 
 from rocketc.client import AsyncProducer
-from rocketc.errors import BackpressureError, NoAnswerError, RocketcError
+from rocketc.errors import BackpressureError, ClosedError, NoAnswerError, RocketcError
 from rocketc.metrics import client_measures, exposition
 
 
@@ -32,6 +32,8 @@ app = FastAPI(lifespan=lifespan)
 async def add(order: str, request: Request) -> dict[str, str]:
     try:
         sent = await request.app.state.producer.send("orders", await request.body(), keys=order, shard=order)
+    except ClosedError as error:  # the service ends; before ValueError, of which it is one
+        raise HTTPException(503, str(error)) from None
     except ValueError as error:  # such as an empty body
         raise HTTPException(400, str(error)) from None
     except BackpressureError as error:

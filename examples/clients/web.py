@@ -14,7 +14,7 @@ from typing import Any
 
 import rocketc
 from rocketc.client import Producer, PushConsumer
-from rocketc.errors import RocketcError
+from rocketc.errors import ClosedError, RocketcError
 
 # Clients are only made here: with `gunicorn --preload`, this runs before the processes are forked.
 producer = Producer("shop")  # the name servers of NAMESRV_ADDR
@@ -31,6 +31,8 @@ def app(environ: dict[str, Any], start_response: Callable[..., object]) -> Itera
     try:
         sent = producer.send("orders", environ["wsgi.input"].read(), keys=order, shard=order)
         status, text = "202 Accepted", sent.msg_id
+    except ClosedError as error:  # the service ends; before ValueError, of which it is one
+        status, text = "503 Service Unavailable", str(error)
     except ValueError as error:  # such as an empty body
         status, text = "400 Bad Request", str(error)
     except RocketcError as error:

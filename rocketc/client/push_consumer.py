@@ -215,9 +215,9 @@ class PushConsumer(HookedConsumer, Context):
         thread.call(core.resume)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until close() is called, by another thread or a signal handler; return whether it was.
+        """Wait until another thread calls close(); return whether one did.
 
-        timeout  seconds; None: for ever. Ctrl-C ends the wait
+        timeout  seconds; None: for ever. Ctrl-C, and what a signal handler raises, end the wait
         """
         if not self._end.is_set():
             self._running()
