@@ -119,9 +119,9 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
 
         tags  between `||`; "*": all messages. Messages that were pulled before a change are still returned
         sql   an expression of SQL92 instead of tags; the broker must have enablePropertyFilter
-        Raises AssignmentError after assign(), IllegalMessageError for the name of the topic, SubscriptionError for the
-        expression, AnswerError if a broker refuses it, and the error of the name servers. The topic does not need to
-        exist yet.
+        Raises AssignmentError after assign(), IllegalMessageError for the name of the topic, SubscriptionError or
+        SqlError for the expression, AnswerError if a broker refuses it, and the error of the name servers. The topic
+        does not need to exist yet.
         """
         subscription = subscription_of(topic, tags, sql)
         self._note_topic(subscription)
@@ -150,8 +150,8 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
         tags    between `||`; "*": all messages
         sql     an expression of SQL92 instead of tags; the brokers must have enablePropertyFilter
         Raises AssignmentError after subscribe(), and for a queue that does not exist. Raises TopicNotFoundError for the
-        topic, ValueError for an empty list, SubscriptionError for the expression, AnswerError if a broker refuses it,
-        and the error of the name servers.
+        topic, ValueError for an empty list, SubscriptionError or SqlError for the expression, AnswerError if a broker
+        refuses it, and the error of the name servers.
         """
         chosen = self._chosen(queues, tags, sql)
         self._note_queues(*chosen)

@@ -130,8 +130,8 @@ class PushConsumer(HookedConsumer, Context):
         sql       an expression of SQL92 instead of tags; the broker must have enablePropertyFilter
         listener  called with a Message, or with a list of them if consume_message_batch_max_size is above 1
         auto_commit  False, of an orderly consumer: the listener is called with an OrderlyContext, too, and commits
-        Raises IllegalMessageError for the name of the topic, SubscriptionError for the expression, AnswerError if a
-        broker refuses it.
+        Raises IllegalMessageError for the name of the topic, SubscriptionError or SqlError for the expression,
+        AnswerError if a broker refuses it.
         """
         subscription = subscription_of(topic, tags, sql)
         if not auto_commit and not self._is_orderly:

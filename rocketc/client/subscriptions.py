@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar
 
 from rocketc.errors import AnswerError, IllegalMessageError, SubscriptionError
@@ -119,7 +120,7 @@ def subscribe_all(
     topics  names, or a mapping from names to tags between `||`
     sql     an expression of SQL92 for all topics instead of tags, or a mapping from some of them to expressions
     Raises TypeError, ValueError for an expression without its topic, IllegalMessageError for the name of a topic, and
-    SubscriptionError for an expression.
+    SubscriptionError or SqlError for an expression. Brokers do not refuse a text that they read in part only: this does.
 
     >>> [one.sub_string for one in subscribe_all({"orders": "new", "bills": "*"})]
     ['new', '*']
@@ -152,7 +153,14 @@ def subscription_of(topic: str, tags: str, sql: str | None = None) -> Subscripti
             raise TypeError(f"{name}: expected str, got {type(text).__name__}")
     if error := topic_name_error(topic):
         raise IllegalMessageError(f"topic {topic!r}: {error}")
-    return subscribe(topic, tags) if sql is None else subscribe(topic, sql, SQL92)
+    if sql is None:
+        return subscribe(topic, tags)
+    subscription = subscribe(topic, sql, SQL92)
+    if find_spec("lark") is not None:  # otherwise only brokers check it, those that have the topic
+        from rocketc.read.sql import whole_sql  # late: most clients do not need it
+
+        whole_sql(sql)
+    return subscription
 
 
 def check_filter_version(subscription: SubscriptionData, address: str, version: int | None) -> None:

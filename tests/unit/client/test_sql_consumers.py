@@ -7,8 +7,8 @@ from unit.client.scripted import play
 from unit.client.scripted_pull import QUEUE, PullCluster
 
 import rocketc
-from rocketc.client import AsyncConsumer, AsyncPullConsumer, Producer, PullConsumer
-from rocketc.errors import AnswerError, SubscriptionError
+from rocketc.client import AsyncConsumer, AsyncPullConsumer, Producer, PullConsumer, PushConsumer, subscriptions
+from rocketc.errors import AnswerError, SqlError, SubscriptionError
 from rocketc.remoting.codes import Code
 from rocketc.remoting.requests import CODES
 from rocketc.remoting.server import Answer
@@ -86,25 +86,51 @@ def test_coroutines(broker):
     assert asyncio.run(asyncio.wait_for(main(), 30)) == (WANTED, WANTED)
 
 
-@pytest.mark.parametrize(("sql", "code"), [("price >", Code.SUBSCRIPTION_PARSE_FAILED)])
-def test_a_refused_expression(broker, sql, code):
+NOT_SQL = {"price >": "the end", "region LIKE 'e%'": "RocketMQ ignores this and what follows: \"LIKE 'e%'\""}
+
+
+@pytest.mark.parametrize("sql", NOT_SQL)
+def test_a_wrong_expression_is_refused_at_once(sql):
+    """Whether its topic exists or not: no broker is asked."""
+    pull, push, queue = PullConsumer("wrong", "127.0.0.1:1"), PushConsumer("wrong", "127.0.0.1:1"), QUEUE
+    for use in (
+        lambda: AsyncPullConsumer("wrong", "127.0.0.1:1", topics=["orders"], sql=sql),
+        lambda: AsyncConsumer("wrong", "127.0.0.1:1", topics=["orders"], sql={"orders": sql}),
+        lambda: pull.subscribe("orders", sql=sql),
+        lambda: pull.assign([queue], sql=sql),
+        lambda: push.subscribe("orders", sql=sql, listener=print),
+    ):
+        with pytest.raises(SqlError) as refused:
+            use()
+        assert str(refused.value).endswith(NOT_SQL[sql])
+
+
+def test_a_wrong_expression_changes_nothing(broker):
+    with PullConsumer("running", broker.name_server, **FIRST) as one:
+        one.assign([broker.queue], sql="price = 7")
+        for sql in NOT_SQL:
+            with pytest.raises(SqlError):
+                one.assign([broker.queue], sql=sql)
+        one.seek_to_begin(broker.queue)
+        assert polled(one, 1) == [7]
+
+
+def test_without_the_parser_brokers_check_an_expression(broker, monkeypatch):
+    """The package lark is optional."""
+    monkeypatch.setattr(subscriptions, "find_spec", lambda name: None)
+
     async def start(kind):
         with pytest.raises(AnswerError) as refused:
-            async with kind("refused", broker.name_server, topics=["orders"], sql=sql):
+            async with kind("refused", broker.name_server, topics=["orders"], sql="price >"):
                 pass
         return refused.value.code
 
+    code = Code.SUBSCRIPTION_PARSE_FAILED
     assert [asyncio.run(start(kind)) for kind in (AsyncPullConsumer, AsyncConsumer)] == [code, code]
-    for prepare in (lambda one: one.subscribe("orders", sql=sql), lambda one: one.assign([broker.queue], sql=sql)):
-        one = PullConsumer("refused", broker.name_server, **FIRST)
-        prepare(one)
-        with pytest.raises(AnswerError) as refused:
-            one.start()
-        assert refused.value.code == code
-        with PullConsumer("running", broker.name_server, **FIRST) as one:
-            with pytest.raises(AnswerError) as refused:
-                prepare(one)
-            assert refused.value.code == code and one.assignment() == []
+    with PullConsumer("running", broker.name_server, **FIRST) as one:
+        with pytest.raises(AnswerError):
+            one.assign([broker.queue], sql="price >")
+        assert one.assignment() == []
 
 
 def test_a_broker_without_filters():
@@ -162,7 +188,7 @@ def test_what_brokers_see():
             core = one._core
             for topic in ("orders", "parcels"):
                 with pytest.raises(AnswerError):
-                    await one.subscribe(topic, sql="a >")
+                    await one.subscribe(topic, sql="a > 6")
             assert [data.sub_string for data in core._subscriptions.values()] == ["a > 5"]
             assert "parcels" not in core._instance.routes._watched
 
