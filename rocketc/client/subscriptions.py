@@ -120,7 +120,7 @@ def subscribe_all(
     topics  names, or a mapping from names to tags between `||`
     sql     an expression of SQL92 for all topics instead of tags, or a mapping from some of them to expressions
     Raises TypeError, ValueError for an expression without its topic, IllegalMessageError for the name of a topic, and
-    SubscriptionError or SqlError for an expression. Brokers do not refuse a text that they read in part only: this does.
+    SubscriptionError or SqlError for an expression. It refuses also what brokers read in part only.
 
     >>> [one.sub_string for one in subscribe_all({"orders": "new", "bills": "*"})]
     ['new', '*']
