@@ -7,7 +7,7 @@ import heapq
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from queue import Empty
 from typing import NoReturn
 
@@ -26,6 +26,7 @@ from rocketc.store._queue_reader import GetResult
 from rocketc.store._store import MessageStore
 from rocketc.tables.topics import refuse_no_folder
 from rocketc.workqueue._in_flight import Item
+from rocketc.workqueue.coroutines import Waits
 from rocketc.workqueue.offsets import GroupOffsets
 
 _log = logging.getLogger("rocketc.queue")
@@ -99,6 +100,7 @@ class Consumer:
         self._life = 0  # InFlight.life to which the offsets in _due belong
         self._due: list[tuple[float, int]] = []  # heap of (time, offset) to deliver again; some may be acked since
         self._asking = False  # True: a thread reads from the store
+        self._gets = Waits()  # of coroutines
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
         """Take the next message, or one that is due for redelivery.
@@ -171,6 +173,45 @@ class Consumer:
                     if self._in_flight.give_back(offset, item.attempts):
                         self._schedule_redelivery(offset, time.monotonic())
                 raise
+
+    async def aget(self, timeout: float | None = None) -> Item:
+        """get() for asyncio: other tasks run while it waits. A task that is canceled has taken no message.
+
+        Any number of tasks and event loops may wait; those of a loop get messages in the order of their calls.
+
+        >>> import asyncio, rocketc, tempfile
+        >>> async def main():
+        ...     async with rocketc.Queue(tempfile.mkdtemp()) as queue:
+        ...         waiting = asyncio.create_task(queue.aget())
+        ...         await queue.aput(b"one")
+        ...         item = await waiting
+        ...         await queue.aack(item)
+        ...         return item
+        >>> asyncio.run(main())
+        b'one'
+        """
+        until = ends_at(True, timeout)
+        self._check_open()
+        if self._in_flight.next < self._end():  # as _wait() does
+            until = max(until, time.monotonic() + DISPATCHED)
+        item = await self._gets.first(self._take_now, self._wait_a_moment, until)
+        if item is None:
+            raise Empty
+        return item
+
+    async def aack(self, *items: Item) -> None:
+        """ack() for asyncio. It does not wait: positions are written by a thread.
+
+        >>> import asyncio, rocketc, tempfile
+        >>> async def main():
+        ...     async with rocketc.Queue(tempfile.mkdtemp()) as queue:
+        ...         await queue.aput(b"one")
+        ...         await queue.aack(await queue.aget())
+        ...         return queue.position
+        >>> asyncio.run(main())
+        1
+        """
+        self.ack(*items)
 
     def ack(self, *items: Item) -> None:
         """Mark messages as processed: they are not delivered again.
@@ -305,11 +346,38 @@ class Consumer:
                 raise
             self.ack(item)
 
+    async def aitems(self, timeout: float | None = None) -> AsyncIterator[Item]:
+        """items() for asyncio.
+
+        >>> import asyncio, rocketc, tempfile
+        >>> async def main():
+        ...     async with rocketc.Queue(tempfile.mkdtemp()) as queue:
+        ...         queue.put_many([b"one", b"two"])
+        ...         return [item async for item in queue.aitems(timeout=0)]
+        >>> asyncio.run(main())
+        [b'one', b'two']
+        """
+        while True:
+            try:
+                item = await self.aget(timeout)
+            except Empty:
+                return
+            try:
+                yield item
+            except BaseException:
+                with contextlib.suppress(ClosedError):
+                    self.nack(item)
+                raise
+            self.ack(item)
+
     def __repr__(self) -> str:
         return f"<rocketc.{type(self).__name__} {self._store.path!r}, topic {self.topic!r}, group {self.group!r}>"
 
     def __iter__(self) -> Iterator[Item]:
         return self.items()
+
+    def __aiter__(self) -> AsyncIterator[Item]:
+        return self.aitems()
 
     @property
     def position(self) -> int:
@@ -334,6 +402,18 @@ class Consumer:
         with self._lock:
             self._changed.notify_all()
             self._fewer.notify_all()
+
+    def _take_now(self) -> Item | None:
+        """Take a message, if there is one that was read already or is due. Raises ClosedError, CorruptRecordError."""
+        self._check_open()
+        with self._lock:
+            now = time.monotonic()
+            return self._take(now) if self._is_there(now) else None
+
+    def _wait_a_moment(self) -> None:
+        """Wait until a message can be taken, for a moment at most."""
+        with self._lock, contextlib.suppress(Empty):
+            self._wait(time.monotonic() + CHECK_SECONDS)
 
     # The caller of the methods below holds the lock.
 

@@ -23,6 +23,7 @@ from rocketc.store._store import MessageStore
 from rocketc.store.futures import close_in_thread
 from rocketc.store.opening import open as open_store
 from rocketc.workqueue.consumer import CHECK_SECONDS, Consumer, ends_at, refuse_names
+from rocketc.workqueue.coroutines import Waits
 from rocketc.workqueue.offsets import GroupOffsets, is_mine
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Queue(Consumer):
         self._options = (visibility_timeout, max_attempts)
         self.maxsize = maxsize
         self._promised = 0  # running puts that have reserved room
+        self._puts = Waits()  # of coroutines
         _open.add(self)
 
     @property
@@ -146,6 +148,34 @@ class Queue(Consumer):
         self._wait_for_room(block, timeout)
         try:
             return self._store.put(self.topic, item, tags=tags, keys=keys, properties=properties)
+        finally:
+            with self._lock:
+                self._promised -= 1
+
+    async def aput(
+        self,
+        item: Buffer,
+        timeout: float | None = None,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: Mapping[str, str | None] | None = None,
+    ) -> PutResult:
+        """put() for asyncio: other tasks run while it waits, for room or for the flush. Raises the errors of put().
+
+        >>> import asyncio, rocketc, tempfile
+        >>> async def main():
+        ...     async with rocketc.Queue(tempfile.mkdtemp(), flush="sync") as queue:
+        ...         return await asyncio.gather(*(queue.aput(b"%d" % i) for i in range(3)))
+        >>> [result.queue_offset for result in asyncio.run(main())]
+        [0, 1, 2]
+        """
+        if self.maxsize <= 0:
+            return await self._store.aput(self.topic, item, tags=tags, keys=keys, properties=properties)
+        if not await self._puts.first(self._reserve, self._wait_for_some_room, ends_at(True, timeout)):
+            raise Full
+        try:
+            return await self._store.aput(self.topic, item, tags=tags, keys=keys, properties=properties)
         finally:
             with self._lock:
                 self._promised -= 1
@@ -304,15 +334,28 @@ class Queue(Consumer):
 
     def _wait_for_room(self, block: bool, timeout: float | None) -> None:
         """Wait for room for one message and reserve it. Raises Full, ClosedError."""
-        self._check_open()
         until = ends_at(block, timeout)
         with self._lock:
-            while self._waiting() + self._promised >= self.maxsize:
+            while not self._reserve():
                 left = until - time.monotonic()
                 if left <= 0:
                     raise Full
                 self._wait_for_fewer(min(left, CHECK_SECONDS))
+
+    def _reserve(self) -> bool | None:
+        """Reserve room for one message; return None if there is none. Raises ClosedError."""
+        self._check_open()
+        with self._lock:
+            if self._waiting() + self._promised >= self.maxsize:
+                return None
             self._promised += 1
+            return True
+
+    def _wait_for_some_room(self) -> None:
+        """Wait for room, for a moment at most."""
+        with self._lock:
+            if self._waiting() + self._promised >= self.maxsize:
+                self._wait_for_fewer(CHECK_SECONDS)
 
 
 atexit.register(close_all, _open)  # writes the positions, so that acked messages are not delivered again
