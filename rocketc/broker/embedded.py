@@ -52,6 +52,7 @@ class Broker:
     fields        fields of BrokerConfig, such as broker_name, and of StoreConfig, such as max_message_size. With
                   metrics_exporter_type="PROM" the broker serves metrics; metrics_prom_exporter_port is a free one if it
                   is not set
+    A broker that is not closed ends in order with this process, after the last thread that is not a daemon.
     A forked child cannot use the broker of its parent.
     Raises TypeError for an unknown keyword and ValueError for a wrong value. start() raises the errors of
     rocketc.open(), and OSError for a port that is in use.

@@ -11,7 +11,7 @@ from rocketc.broker.config import BrokerConfig
 from rocketc.broker.running import RunningBroker, running_broker
 from rocketc.broker.settings import temporary_folder
 from rocketc.config import StoreConfig
-from rocketc.remoting.loops import run_on_loop
+from rocketc.remoting.loops import run_in_daemon
 from rocketc.tables.topics import TopicConfig
 
 
@@ -41,7 +41,7 @@ class BrokerThread:
     def _run(self) -> None:
         try:
             with self._folder as self.path:
-                run_on_loop(self._serve())
+                run_in_daemon(self._serve())
         except BaseException as error:
             if self._ready.done():
                 self._failure = error

@@ -14,7 +14,7 @@ from rocketc.errors import ClosedError
 from rocketc.ha import master as service
 from rocketc.ha.master import MasterSettings, SlaveState
 from rocketc.remoting.addresses import join_address
-from rocketc.remoting.loops import run_on_loop
+from rocketc.remoting.loops import run_in_daemon
 from rocketc.status import PutStatus
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Master:
 
     def _run(self) -> None:
         try:
-            run_on_loop(self._serve())
+            run_in_daemon(self._serve())
         except BaseException as error:
             if self._ready.done():
                 self._failure = error

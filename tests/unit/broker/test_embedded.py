@@ -23,6 +23,8 @@ from rocketc.remoting._frames import FrameDecoder
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command
 from rocketc.remoting.requests import REQUESTS
+from rocketc.tables.offsets import ConsumerOffsets
+from rocketc.tables.topics import Topics
 
 HEARTBEAT, SEND, PULL, ROUTE = 34, 10, 11, 105
 BOTH = pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
@@ -525,3 +527,34 @@ def test_a_topic_that_is_being_deleted_is_not_created():
             broker.topics.create("orders")
         topics.unhide(["orders"])
         assert broker.topics.create("orders").topic_name == "orders"
+
+
+UNCLOSED = """
+import rocketc, sys, threading
+broker = rocketc.Broker(sys.argv[1])
+broker.start()
+def use():
+    broker.topics.create("orders", 1)
+    with rocketc.client.Producer("shop", broker.name_server) as producer:
+        producer.send("orders", b"hello")
+    with rocketc.client.PullConsumer("audit", broker.name_server, topics=["orders"], auto_commit=False) as consumer:
+        [message] = consumer.poll(10_000)
+        consumer.commit()
+"""
+AFTER_MAIN = """
+def use_later():
+    threading.main_thread().join()
+    use()
+threading.Thread(target=use_later).start()
+"""
+
+
+@pytest.mark.parametrize("used", ["use()", AFTER_MAIN], ids=["by the main thread", "after the main thread's end"])
+def test_the_interpreter_ends_with_an_open_broker(tmp_path, used):
+    """The last writes of the broker succeed, and stderr stays empty."""
+    program = [sys.executable, "-c", UNCLOSED + used, tmp_path]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (tmp_path / "abort").exists()
+    assert list(ConsumerOffsets(tmp_path).queues("orders", "audit").values()) == [1]
+    assert "orders" in Topics(tmp_path)
