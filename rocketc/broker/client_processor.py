@@ -6,6 +6,7 @@ Source: RocketMQ ClientManageProcessor.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -22,11 +23,14 @@ from rocketc.errors import BadRequestError, RocketcError
 from rocketc.remoting.codes import Code
 from rocketc.remoting.server import Answer, Call, failed
 from rocketc.remoting.subscribing import is_tag_type
-from rocketc.tables.groups import SubscriptionGroupConfig
+from rocketc.tables.groups import CONSUMER_GROUP_MOST, RETRIED_GROUP_MOST, SubscriptionGroupConfig
 from rocketc.tables.topics import TopicConfig
+
+_log = logging.getLogger("rocketc.broker")
 
 HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG = 34, 35, 46
 GROUPS_OF_A_CONNECTION = 2000  # groups, those of producers too, that one connection may be in
+LONG_NAMES_MOST = 1000  # of groups that a warning names
 UNIT_SUBSCRIPTION = 2  # bit of TopicConfig.topic_sys_flag: the retry topic of a group in unit mode
 
 
@@ -84,6 +88,7 @@ class ClientProcessor:
         self._time = time
         self._is_property_filter_on, self._register_filters = is_property_filter_on, register_filters
         self._in_thread = in_thread
+        self._long_names: set[str] = set()  # of groups, after their warning
 
     def process(self, call: Call) -> Answer | None:
         try:
@@ -103,7 +108,10 @@ class ClientProcessor:
         found = [(data, self._groups.find(data.group)) for data in beat.consumers]
         allowed = [(data, config) for data, config in found if config is not None]
         for data, config in allowed:
-            self._keep_retry_topic(data, config, beat)
+            if len(data.group) > CONSUMER_GROUP_MOST:
+                self._warn_of_name(data.group)
+            if len(data.group) <= RETRIED_GROUP_MOST:
+                self._keep_retry_topic(data, config, beat)
         client = ClientChannel(beat.client_id, command.language, command.version, self._clock())
         began, room = self._time(), AT_ONCE
         for data, _ in allowed:
@@ -118,6 +126,16 @@ class ClientProcessor:
             self._producers.register(call.connection, group, client)
             began = self._count(self._counts.producers, began)
         return Answer(values={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": wants_full})
+
+    def _warn_of_name(self, group: str) -> None:
+        if group in self._long_names or len(self._long_names) >= LONG_NAMES_MOST:
+            return
+        self._long_names.add(group)
+        _log.warning(
+            "group %s: the name has %d characters. Groups with up to %d have dead letters, groups with up to %d have "
+            "retries. A message that can't be a dead letter comes again after the longest delay; use a shorter name",
+            *(group, len(group), CONSUMER_GROUP_MOST, RETRIED_GROUP_MOST),
+        )
 
     def _count(self, timed: Timed, began: float) -> float:
         now = self._time()

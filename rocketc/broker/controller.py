@@ -329,7 +329,7 @@ class BrokerController:
 
     def _processors(self, chance: random.Random) -> list[Processor]:
         config, store = self.config, self.store
-        retries = Retries(self.topics, self.groups.find, self.locks, self._clock)
+        retries = Retries(self.topics, self.groups.find, self.locks, self._clock, self.counts)
         timed = TimedPuts(config, self.timers.count, chance)
         sends = SendProcessor(
             self.path,

@@ -31,7 +31,7 @@ from rocketc.broker.batches import decode_batch
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.delays import DelayService, delay_level, delayed
 from rocketc.broker.half_messages import is_transaction, make_half
-from rocketc.broker.retries import Retries
+from rocketc.broker.retries import LastStop, Retries
 from rocketc.broker.timed_puts import Refused, TimedPuts, is_timed, recall_handle
 from rocketc.broker.topics import FORBIDDEN, READ_WRITE, TopicManager, name_fault
 from rocketc.broker.unique_keys import UniqueKeys
@@ -190,16 +190,16 @@ class SendProcessor:
         is_batch = call.command.code == SEND_BATCH or sent.get("batch", False)
         if not call.command.body:
             raise BadRequestError("the message lacks a body")  # RocketMQ's answer is an exception's too
-        dead = self._dead_letters(call, found)
-        if isinstance(dead, Answer):
-            return dead
-        if dead is not None:
-            found, queue_id = dead, 0
+        last = self._last_stop(call, found)
+        if isinstance(last, Answer):
+            return last
+        if last is not None:
+            found, queue_id = last.topic, 0
         try:
             needs_key = not is_batch or found.queue_type == "BatchCQ"
             properties = self._properties(sent.get("properties") or "", needs_key)
-            if dead is not None:
-                properties[PROPERTY_DELAY] = "-1"
+            if last is not None:
+                properties[PROPERTY_DELAY] = str(last.level or -1)
                 properties.pop(names.TRANSACTION, None)
             if (refused := self._refuse(sent, found, properties, is_batch)) is not None:
                 return refused
@@ -209,8 +209,8 @@ class SendProcessor:
         except ValueError as error:
             return Answer(Code.MESSAGE_ILLEGAL, remark=str(error))
 
-    def _dead_letters(self, call: Call, topic: TopicConfig) -> TopicConfig | Answer | None:
-        """Return the topic of dead letters if a send to a retry topic is one; None if it is not; or an answer."""
+    def _last_stop(self, call: Call, topic: TopicConfig) -> LastStop | Answer | None:
+        """Return where a send to a retry topic goes if no retry is left; None: to its topic; or an answer."""
         if not topic.topic_name.startswith(RETRY_PREFIX):
             return None
         sent = call.values
@@ -220,11 +220,10 @@ class SendProcessor:
         times, most = sent.get("reconsumeTimes", 0), sent.get("maxReconsumeTimes")
         if not self._retries.is_over(group, times, most, call.command.version):
             return None
-        found = self._retries.dead_letters(group.group_name)
-        if isinstance(found, Answer):
-            return found
-        sent["topic"] = found.topic_name  # the one that must be on the disk before the answer
-        return found
+        last = self._retries.last_stop(group)
+        if not isinstance(last, Answer):
+            sent["topic"] = last.topic.topic_name  # the one that must be on the disk before the answer
+        return last
 
     def check(self, sent: dict[str, Any]) -> TopicConfig | Answer:
         """Check the topic of a send or of a reply, in RocketMQ's order. Return the topic, or the answer."""

@@ -24,7 +24,7 @@ from rocketc.broker.answer_waits import AnswerWaits
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.counts import BrokerCounts
 from rocketc.broker.delays import DelayService, delayed
-from rocketc.broker.retries import Retries
+from rocketc.broker.retries import Retries, without_queues
 from rocketc.broker.send import encode_properties
 from rocketc.broker.topics import TopicManager
 from rocketc.config_fields import INT32_MOST
@@ -181,10 +181,10 @@ class SendBackProcessor:
         properties, level = self._properties(message), asked["delayLevel"]
         most = self._retries.most(group, asked.get("maxReconsumeTimes"), call.command.version)
         if message.reconsume_times >= most or level < 0:
-            dead = self._retries.dead_letters(group.group_name)
-            if isinstance(dead, Answer):
-                return dead
-            topic, queue_id, level = dead, 0, 0
+            last = self._retries.last_stop(group)
+            if isinstance(last, Answer):
+                return last
+            (topic, level), queue_id = last, 0
         elif (queues := self._retries.queues(group, topic)) == 0:
             return without_queues(topic)
         else:
@@ -251,14 +251,3 @@ class SendBackProcessor:
         answer = Answer(**values)
         is_written = self._topics.is_written(topic.topic_name)
         call.later(answer) if is_written else self._topics.when_written(lambda: call.later(answer))
-
-
-def without_queues(topic: TopicConfig) -> Answer:
-    """Return the answer for a retry topic in which no queue can be written and read: the consumer keeps the message.
-
-    >>> without_queues(TopicConfig("%RETRY%g", read_queue_nums=1, write_queue_nums=0)).remark.partition(":")[0]
-    'the topic[%RETRY%g] has 1 queues to read and 0 to write'
-    """
-    read, write = topic.read_queue_nums, topic.write_queue_nums
-    fault = f"the topic[{topic.topic_name}] has {read} queues to read and {write} to write: no queue can hold retries"
-    return Answer(Code.SYSTEM_ERROR, remark=f"{fault}; give it at least 1 of each")

@@ -8,13 +8,15 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from rocketc._layout import RETRY_PREFIX
 from rocketc.broker.bodies import LONGS, flag_of, number_of, numbers_of, object_of, text_of, texts_of
 from rocketc.errors import BadRequestError, SubscriptionError
 from rocketc.format._encoding import java_hash
 from rocketc.remoting.subscribing import ALL, TAG, is_tag_type, tags_of
 from rocketc.store._results import TagFilter
+from rocketc.tables.groups import GROUP_MOST
 
-TOPIC_MOST = 255  # characters of a topic
+TOPIC_MOST = len(RETRY_PREFIX) + GROUP_MOST  # characters of a topic: of the retries of a group, too
 EXPRESSION_MOST = 1 << 16  # characters of one expression
 TAGS_MOST = 4096  # tags of one subscription
 

@@ -19,10 +19,12 @@ from rocketc.broker.config import BrokerConfig
 from rocketc.broker.table_writer import Done, TableWriter
 from rocketc.tables.topics import (
     DEFAULT_TOPIC,
+    GROUP_TOPIC_MOST,
     NAME_CHARACTERS,
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
+    TOPIC_MOST,
     TopicConfig,
     Topics,
 )
@@ -31,7 +33,6 @@ READ_WRITE = PERM_READ | PERM_WRITE
 DELAY_LEVELS = 18
 UNIT, UNIT_SUBSCRIPTION = 1, 2  # bits of topic_sys_flag
 
-_LONGEST, _LONGEST_OF_A_GROUP = 127, 255
 FORBIDDEN = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -54,7 +55,7 @@ def name_fault(topic: str) -> str | None:
         return "The specified topic is blank."
     if not NAME_CHARACTERS.fullmatch(topic):
         return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    longest = _LONGEST_OF_A_GROUP if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else _LONGEST
+    longest = GROUP_TOPIC_MOST if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_MOST
     return "The specified topic is longer than topic max length." if len(topic) > longest else None
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rocketc._layout import DLQ_PREFIX
 from rocketc.client.connections import Connector
 from rocketc.client.hooks import Hooks
 from rocketc.client.name_servers import name_server_addresses
@@ -15,7 +16,8 @@ from rocketc.client.security import Tls, tls_context
 from rocketc.client.unique_ids import Clock
 from rocketc.remoting.command import Command
 from rocketc.remoting.signing import Credentials, Signer
-from rocketc.tables.groups import group_name_error
+from rocketc.tables.groups import CONSUMER_GROUP_MOST, group_name_error
+from rocketc.tables.topics import TOPIC_MOST
 
 _RESERVED_CONSUMERS, _RESERVED_PRODUCERS = "DEFAULT_CONSUMER", "DEFAULT_PRODUCER"
 
@@ -62,7 +64,13 @@ def check_consumer_group(group: str) -> str:
     >>> check_consumer_group("billing")
     'billing'
     """
-    return _check_not(check_group(group), _RESERVED_CONSUMERS)
+    checked = _check_not(check_group(group), _RESERVED_CONSUMERS)
+    if len(checked) > CONSUMER_GROUP_MOST:
+        raise ValueError(
+            f"group {group!r}: the name has {len(group)} characters; use at most {CONSUMER_GROUP_MOST}, because its "
+            f"topic of dead letters, {DLQ_PREFIX} and this name, has at most {TOPIC_MOST}"
+        )
+    return checked
 
 
 def check_producer_group(group: str) -> str:

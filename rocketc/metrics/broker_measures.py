@@ -189,6 +189,8 @@ class BrokerMetrics:
             ("rocketc_fast_sends_total", "counter", "Messages of sends by the compiled path", broker.path.sent),
             ("rocketc_pulls_found_total", "counter", "Pulls that were answered with messages", broker.pulls.found),
             ("rocketc_pulls_missed_total", "counter", "Pulls that found nothing", broker.pulls.missed),
+            ("rocketc_kept_back_total", "counter", "Messages without retries left that can't be dead letters",
+             sum(broker.counts.kept_back.values())),
         ):  # fmt: skip
             yield Measure(name, kind, "", help).add(value)
 

@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX
 from rocketc.tables.config_manager import Clock, ConfigEntry, ConfigMap, now_ms, path_of
-from rocketc.tables.topics import NAME_CHARACTERS
+from rocketc.tables.topics import GROUP_TOPIC_MOST, NAME_CHARACTERS, TOPIC_MOST
 
 GROUP_MOST = 255  # characters
+CONSUMER_GROUP_MOST = TOPIC_MOST - len(DLQ_PREFIX)  # characters of a group whose dead letters can be stored
+RETRIED_GROUP_MOST = GROUP_TOPIC_MOST - len(RETRY_PREFIX)  # characters of a group whose retries can be stored
 FORBIDDEN_READ = 4  # bit of what a group must not do with a topic
 
 

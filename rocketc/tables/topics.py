@@ -33,8 +33,8 @@ _SYSTEM_TOPICS = frozenset(
 )
 
 NAME_CHARACTERS = re.compile(r"[%|a-zA-Z0-9_-]+")  # of topics and groups
-_LONGEST = 127
-_LONGEST_OF_A_GROUP = 255  # %RETRY% or %DLQ% and the name of a group
+TOPIC_MOST = 127  # characters
+GROUP_TOPIC_MOST = 255  # of %RETRY% or %DLQ% and the name of a group
 
 _NUMBERS = (("read_queue_nums", (1 << 31) - 1), ("write_queue_nums", (1 << 31) - 1), ("perm", 15))
 
@@ -65,7 +65,7 @@ def topic_name_error(name: str) -> str | None:
         return "a topic name must not be empty"
     if not NAME_CHARACTERS.fullmatch(name):
         return "a topic name may only have letters, digits and %|_-"
-    longest = _LONGEST_OF_A_GROUP if name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else _LONGEST
+    longest = GROUP_TOPIC_MOST if name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_MOST
     return f"a topic name like this has {longest} characters at most, not {len(name)}" if len(name) > longest else None
 
 
@@ -84,8 +84,8 @@ def refuse_no_folder(what: str, name: str, before: str = "") -> None:
     if not name or "/" in name or topic in (".", "..") or any(c < " " or c == "\x7f" for c in name):
         text = "the name of a folder contains it, so it must not be empty or have '/' or control characters"
         raise IllegalMessageError(f"{what} {name!r}: {text}")
-    if len(topic.encode("utf-8", "replace")) > _LONGEST:
-        raise IllegalMessageError(f"{what} {name[:40]!r}...: at most {_LONGEST - len(before)} bytes of UTF-8")
+    if len(topic.encode("utf-8", "replace")) > TOPIC_MOST:
+        raise IllegalMessageError(f"{what} {name[:40]!r}...: at most {TOPIC_MOST - len(before)} bytes of UTF-8")
 
 
 class TopicFilterType(enum.Enum):

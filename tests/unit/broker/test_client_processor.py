@@ -222,7 +222,7 @@ HOSTILE = [
     (beat(group("g", unitMode="maybe")), "unitMode is neither true nor false"),
     (beat(group("g", subscriptionDataSet={})), "subscriptionDataSet is not a list"),
     (beat(group("g", None)), "lacks the member topic"),
-    (beat(group("g", "x" * 256)), "topic has 256 characters"),
+    (beat(group("g", "x" * 263)), "topic has 263 characters"),
     (beat(group("g", subscriptionDataSet=[{"topic": "t", "subVersion": "x"}])), "subVersion is not a whole number"),
     (beat(group("g"), heartbeatFingerprint="abc"), "heartbeatFingerprint is not a whole number"),
     (beat(group("g"), heartbeatFingerprint=1 << 31), "heartbeatFingerprint is not a whole number"),
@@ -383,3 +383,16 @@ def test_a_check_without_lark(tmp_path, monkeypatch):
 def test_hostile_checks(tmp_path, body):
     broker = Broker(tmp_path, is_property_filter_on=lambda: True)
     assert broker.ask(46, body)[0] == Code.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize("length", [122, 123, 248, 249, 255])
+def test_groups_with_long_names(broker, length, caplog):
+    """A consumer subscribes to the topic of its retries, too; none is made that the store could not hold."""
+    name = "g" * length
+    for _ in range(2):
+        assert broker.beat(beat(group(name, "orders", "%RETRY%" + name)))[0] == Code.SUCCESS
+    assert name in broker.state()[0]
+    assert ("%RETRY%" + name in broker.topics) is (length <= 248)
+    warnings = [one for one in caplog.records if one.name == "rocketc.broker" and one.levelname == "WARNING"]
+    assert len(warnings) == (length > 122)
+    assert all(f"the name has {length} characters" in one.getMessage() for one in warnings)

@@ -258,6 +258,49 @@ def test_a_negative_level_is_a_dead_letter_at_once(play, level):
     play(main)
 
 
+@pytest.mark.parametrize(("length", "kept"), [(122, False), (123, True), (248, True)])
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_message_that_can_not_be_a_dead_letter_waits_at_the_last_level(play, direct, length, kept):
+    """The name of the topic of dead letters would be too long."""
+    name = "g" * length
+
+    async def main(stage, client):
+        offset = await sent(client, reconsumeTimes=16)
+        if direct:  # the fallback of a client, and the way of an orderly one
+            stage.store.create_topic("%RETRY%" + name, queues=1)
+            answer = await client.send(topic="%RETRY%" + name, reconsumeTimes=17, maxReconsumeTimes=16)
+        else:
+            answer = await back(client, offset, group=name)
+        assert answer.code == 0
+        waits = await stored(stage, "SCHEDULE_TOPIC_XXXX", 3)
+        assert [one.properties["REAL_TOPIC"] for one in waits] == ["%RETRY%" + name] * kept
+        assert stage.broker.counts.kept_back == ({name: 1} if kept else {})
+        assert ("%DLQ%" + name in stage.broker.topics.table) is not kept
+        if kept:
+            await asyncio.sleep(6)
+            [again] = await stored(stage, "%RETRY%" + name)
+            assert again.reconsume_times == 17
+
+    play(main)
+
+
+@pytest.mark.parametrize("level", [-1, 0])
+def test_a_group_whose_name_is_too_long_for_retries_keeps_the_message(play, level):
+    name = "g" * 249
+
+    async def main(stage, client):
+        offset = await sent(client)
+        before = stage.store.max_phy_offset
+        answer = await back(client, offset, level, group=name)
+        assert answer.code == Code.SYSTEM_ERROR
+        assert answer.remark == (
+            "the group has a name of 249 characters, too long for a topic of retries; use at most 122"
+        )
+        assert stage.store.max_phy_offset == before
+
+    play(main)
+
+
 # what is refused
 
 

@@ -113,7 +113,7 @@ def test_decode():
         ({"topic": None}, "lacks the member topic"),
         ({"topic": ""}, "lacks the member topic"),
         ({"topic": [5]}, "topic is not a text"),
-        ({"topic": "a" * 256}, "topic has 256 characters; 255 at most"),
+        ({"topic": "a" * 263}, "topic has 263 characters; 262 at most"),
         ({"topic": "\ud800"}, "topic is not valid Unicode"),
         ({"topic": "t", "subString": ["a"]}, "subString is not a text"),
         ({"topic": "t", "subString": "a" * 65537}, "65536 at most"),

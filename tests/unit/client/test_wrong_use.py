@@ -291,6 +291,16 @@ def test_a_reserved_group(client):
         KINDS[client](group)
 
 
+@pytest.mark.parametrize("client", KINDS)
+def test_a_group_with_a_long_name(client):
+    """Only consumers have dead letters."""
+    most = 255 if "Producer" in client else 122
+    assert KINDS[client]("g" * most) is not None
+    text = f"has {most} characters at most" if "Producer" in client else "the name has 123 characters; use at most 122"
+    with pytest.raises(ValueError, match=text):
+        KINDS[client]("g" * (most + 1))
+
+
 OF_SEND = [
     ({"topic": 7}, TypeError, "topic: expected str, got int"),
     ({"topic": "my orders"}, IllegalMessageError, "topic 'my orders': a topic name may only have letters"),

@@ -96,6 +96,7 @@ def test_messages_in_and_out(play):
             assert found[out.format("messages", group)] == count
             assert found[out.format("throughput", group)] == count * record
         assert found["rocketmq_message_size_count"] == 25 and found["rocketmq_message_size_sum"] == 25 * record
+        assert found["rocketc_kept_back_total"] == 0
         assert found["rocketc_pulls_found_total"] == 3 and found["rocketc_fast_sends_total"] > 0
         assert len([name for name in found if name.startswith("rocketmq_messages_out")]) == 2
 
