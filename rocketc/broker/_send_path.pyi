@@ -1,13 +1,13 @@
 """Sends, from the frame to the record in the log and the answer."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rocketc.broker._appending import Appending
 from rocketc.broker._transaction_counts import TransactionCounters
 from rocketc.broker.answer_waits import AnswerWaits
+from rocketc.broker.put_refusals import PutRefusals
 from rocketc.remoting.rpc_times import RpcTimes
-from rocketc.status import PutStatus
 from rocketc.store._puts import Putting
 
 class SendPath(Appending):
@@ -17,6 +17,8 @@ class SendPath(Appending):
     def sent(self) -> int: ...
     @property
     def refused(self) -> int: ...
+    @property
+    def refusals(self) -> PutRefusals: ...
     @property
     def times(self) -> RpcTimes: ...
     def __init__(
@@ -28,8 +30,7 @@ class SendPath(Appending):
         special: Iterable[str],
         fields: Mapping[str, str],
         waits: AnswerWaits | None,
-        refusal: Callable[[PutStatus], tuple[int, str | None]],
-        failed: Callable[[Exception], tuple[int, str]],
+        refusals: PutRefusals,
     ) -> None: ...
     def set_half(
         self,

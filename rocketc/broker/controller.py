@@ -46,12 +46,13 @@ from rocketc.broker.op_marks import OpMarks
 from rocketc.broker.periodic_writes import PeriodicWrites
 from rocketc.broker.producers import ProducerManager
 from rocketc.broker.pull import PullProcessor
+from rocketc.broker.put_refusals import PutRefusals
 from rocketc.broker.rates import SAMPLE_SECONDS
 from rocketc.broker.recalls import RecallProcessor
 from rocketc.broker.replies import ReplyProcessor
 from rocketc.broker.retries import Retries
 from rocketc.broker.runtime_info import RuntimeInfo
-from rocketc.broker.send import SPECIAL, SendProcessor, encode_properties, failed, refusal
+from rocketc.broker.send import SPECIAL, SendProcessor, encode_properties
 from rocketc.broker.send_back import SendBackProcessor
 from rocketc.broker.slave import SlaveRefusals, SlaveRole
 from rocketc.broker.table_writer import TableWriter
@@ -297,8 +298,7 @@ class BrokerController:
             SPECIAL,
             told,
             self.waits,
-            refusal,
-            failed,
+            PutRefusals(self.store, self._loop.time),
         )
         path.enabled = config.start_accept_send_request_time_stamp <= 0 and not self.is_slave
         return path

@@ -18,7 +18,7 @@ from rocketc.broker.config import BrokerConfig
 from rocketc.broker.decisions import RETRIED_MS, Decisions
 from rocketc.broker.delays import DelayService, delay_level, delayed
 from rocketc.broker.half_messages import HALF_QUEUE, HalfMessage, Place, committed_flags, immunity_ms
-from rocketc.broker.send import encode_properties, failed, refusal
+from rocketc.broker.send import encode_properties
 from rocketc.broker.send_back import ReadStore
 from rocketc.broker.topics import TopicManager
 from rocketc.broker.transaction_stats import TransactionStats
@@ -82,8 +82,10 @@ class Copies:
                 **how,
             )
         except (RocketcError, OSError) as error:
-            return Stored(failed(error))
-        return Stored(None, offsets[0], queue_offset) if status.is_stored else Stored(refusal(status))
+            return Stored(self._path.refusals.of_error(error))
+        if not status.is_stored:
+            return Stored(self._path.refusals.of_status(status))
+        return Stored(None, offsets[0], queue_offset)
 
 
 class HalfStore(ReadStore, Protocol):

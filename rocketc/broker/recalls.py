@@ -13,7 +13,8 @@ from rocketc.broker import names
 from rocketc.broker._send_path import SendPath, peer_host
 from rocketc.broker.answer_waits import AnswerWaits
 from rocketc.broker.config import BrokerConfig
-from rocketc.broker.send import encode_properties, failed, refusal
+from rocketc.broker.put_refusals import refusal_code
+from rocketc.broker.send import encode_properties
 from rocketc.broker.timed_puts import Refused, TimedPuts, decode_handle
 from rocketc.errors import RocketcError
 from rocketc.remoting.codes import Code
@@ -91,7 +92,7 @@ class RecallProcessor:
     def _put(self, call: Call, topic: str, properties: dict[str, str], now: int) -> Answer | None:
         to = self._timed.change(properties, topic, 0, now)
         if isinstance(to, Refused):
-            return Answer(refusal(to.status)[0], remark=to.remark)
+            return Answer(refusal_code(to.status), remark=to.remark)
         host = call.connection.host
         if host is None:
             host = call.connection.host = peer_host(call.connection.peer)
@@ -100,10 +101,10 @@ class RecallProcessor:
                 to[0].encode(), to[1], [(0, BODY, encode_properties(properties))], 0, now, host, 0, False
             )
         except (RocketcError, OSError) as error:
-            code, text = failed(error)
+            code, text = self._path.refusals.of_error(error)
             return Answer(code, remark=text)
         if not status.is_stored:
-            code, remark = refusal(status)
+            code, remark = self._path.refusals.of_status(status)
             return Answer(code, remark=remark)
         self._added()
         values = {"msgId": properties[PROPERTY_UNIQUE_KEY]}

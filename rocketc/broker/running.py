@@ -20,6 +20,7 @@ from rocketc.config import StoreConfig
 from rocketc.namesrv.config import NamesrvConfig
 from rocketc.namesrv.name_server import NameServer
 from rocketc.remoting.addresses import join_address, own_address, split_address
+from rocketc.remoting.socket_faults import listen_error
 from rocketc.store.futures import close_in_thread
 from rocketc.store.opening import open_master
 from rocketc.tables.config_manager import Clock, now_ms
@@ -73,15 +74,17 @@ def listening_sockets(host: str, port: int, receive_buffer: int = 0) -> tuple[so
 
 def _listen(host: str, port: int, receive_buffer: int = 0) -> socket.socket:
     is_v6 = ":" in host
+    family = socket.AF_INET6 if is_v6 else socket.AF_INET
     try:
+        socket.getaddrinfo(host or None, port, family, socket.SOCK_STREAM)  # create_server() hides its error
         one = socket.create_server(
             (host, port),
-            family=socket.AF_INET6 if is_v6 else socket.AF_INET,
+            family=family,
             dualstack_ipv6=is_v6 and host == "::",
             backlog=1024,
         )
     except OSError as error:
-        raise OSError(error.errno, os.strerror(error.errno or 0), join_address(host, port)) from None
+        raise listen_error(error, host, port) from None
     one.setblocking(False)
     if receive_buffer > 0:  # accepted sockets inherit it
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -205,12 +208,7 @@ async def running_broker(
                 tls_server_mode=config.tls_server_mode,
                 tls_config_file=config.tls_config_file,
             )
-            try:
-                server = await stack.enter_async_context(NameServer(inside, clock=clock))
-            except OSError as error:
-                raise OSError(
-                    error.errno, os.strerror(error.errno or 0), join_address(config.bind_address, namesrv_port)
-                ) from None
+            server = await stack.enter_async_context(NameServer(inside, clock=clock))
             addresses = [join_address(_reachable(config.bind_address), split_address(server.address)[1])]
         store = open_master(path, store_config.replace(store_host=(host, port)))
         stack.push_async_callback(close_in_thread, store.close)

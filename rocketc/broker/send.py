@@ -31,6 +31,7 @@ from rocketc.broker.batches import decode_batch
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.delays import DelayService, delay_level, delayed
 from rocketc.broker.half_messages import is_transaction, make_half
+from rocketc.broker.put_refusals import refusal_code
 from rocketc.broker.retries import LastStop, Retries
 from rocketc.broker.timed_puts import Refused, TimedPuts, is_timed, recall_handle
 from rocketc.broker.topics import FORBIDDEN, READ_WRITE, TopicManager, name_fault
@@ -61,45 +62,6 @@ SPECIAL = (
     PROPERTY_INNER_BASE,
     PROPERTY_INNER_NUM,
 )
-
-_CODES = {
-    PutStatus.PUT_OK: Code.SUCCESS,
-    PutStatus.FLUSH_DISK_TIMEOUT: Code.FLUSH_DISK_TIMEOUT,
-    PutStatus.FLUSH_SLAVE_TIMEOUT: Code.FLUSH_SLAVE_TIMEOUT,
-    PutStatus.SLAVE_NOT_AVAILABLE: Code.SLAVE_NOT_AVAILABLE,
-    PutStatus.SERVICE_NOT_AVAILABLE: Code.SERVICE_NOT_AVAILABLE,
-    PutStatus.MESSAGE_ILLEGAL: Code.MESSAGE_ILLEGAL,
-    PutStatus.PROPERTIES_SIZE_EXCEEDED: Code.MESSAGE_ILLEGAL,
-    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: Code.MESSAGE_ILLEGAL,
-    PutStatus.OS_PAGE_CACHE_BUSY: Code.SYSTEM_BUSY,
-}
-_REMARKS = {
-    Code.SERVICE_NOT_AVAILABLE: "the store does not accept messages now",
-    Code.MESSAGE_ILLEGAL: "the message is illegal, maybe msg body or properties length not matched",
-    Code.SYSTEM_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
-}
-
-
-def refusal(status: PutStatus) -> tuple[int, str | None]:
-    """Return the code and the remark of an answer for a PutStatus.
-
-    >>> refusal(PutStatus.OS_PAGE_CACHE_BUSY)[0], refusal(PutStatus.UNKNOWN_ERROR)
-    (<Code.SYSTEM_BUSY: 2>, (<Code.SYSTEM_ERROR: 1>, 'UNKNOWN_ERROR'))
-    """
-    code = _CODES.get(status, Code.SYSTEM_ERROR)
-    if status is PutStatus.CREATE_MAPPED_FILE_FAILED:
-        return code, "the next file of the log can't be created: the disk may be full"
-    return code, _REMARKS.get(code, status.name)
-
-
-def failed(error: Exception) -> tuple[int, str]:
-    """Return the code and the remark of an answer for an exception of the store.
-
-    >>> failed(RocketcError("broken"))
-    (<Code.SYSTEM_ERROR: 1>, 'broken')
-    """
-    code, _ = refusal(getattr(error, "status", None) or PutStatus.UNKNOWN_ERROR)
-    return code, str(error)
 
 
 def decode_properties(text: str) -> dict[str, str]:
@@ -361,7 +323,7 @@ class SendProcessor:
         elif may_wait and not is_half and name != names.TIMER_TOPIC and is_timed(properties):
             to = self._timed.change(properties, name, queue_id, self._clock())
             if isinstance(to, Refused):
-                return Answer(refusal(to.status)[0], remark=to.remark)
+                return Answer(refusal_code(to.status), remark=to.remark)
             name, stored_queue = to
         try:
             self._check_inner(sent["sysFlag"], topic, properties, is_inner)
@@ -369,9 +331,9 @@ class SendProcessor:
                 call, name, stored_queue, properties, sys_flag, is_batch, is_inner
             )
         except (RocketcError, OSError) as error:
-            code, text = failed(error)
+            code, text = self._path.refusals.of_error(error)
             return Answer(code, remark=text)
-        code, remark = refusal(status)
+        code, remark = self._path.refusals.of_status(status)
         if not status.is_stored:
             return Answer(code, remark=remark)
         if is_delayed:

@@ -227,7 +227,7 @@ class SendBackProcessor:
                 False,
             )
         except (RocketcError, OSError) as error:
-            return PutStatus.UNKNOWN_ERROR, -1, str(error)
+            return PutStatus.UNKNOWN_ERROR, -1, self._path.refusals.of_error(error)[1]
         return status, end, status.name
 
     def _stored(self, call: Call, topic: TopicConfig, end: int) -> Answer | None:

@@ -54,8 +54,7 @@ async def _run(config: NamesrvConfig, stop: asyncio.Event) -> int:
         note(str(error))
         return USAGE
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
-        note(f"can't listen on {config.bind_address}:{config.listen_port}: {why}")
+        note(f"can't listen on {error.filename}: {error.strerror}")
         return COULD_NOT
     try:
         with Out(live=True) as out:

@@ -24,7 +24,8 @@ from rocketc.errors import (
     StoreIOError,
 )
 from rocketc.ha.receiving import Receiver, ReplicaLog, choose_start
-from rocketc.remoting.channel import backoff, connection_fault
+from rocketc.remoting.channel import backoff
+from rocketc.remoting.socket_faults import connection_fault
 
 _log = logging.getLogger("rocketc.ha")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from rocketc.errors import RocketcError
 from rocketc.metrics.broker_measures import BrokerMetrics
 from rocketc.metrics.exposition import CONTENT_TYPE
 from rocketc.remoting.addresses import join_address
+from rocketc.remoting.socket_faults import listen_error
 
 _log = logging.getLogger("rocketc.metrics")
 
@@ -47,9 +47,12 @@ class HttpEndpoint:
         self.open: set[_Exchange] = set()
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Listen on an address; port 0 takes a free one. Return host and port. Raises OSError."""
+        """Listen on an address; port 0 takes a free one. Return host and port. Raises the OSError of listen_error()."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self.connection, host, port)
+        try:
+            self._server = await loop.create_server(self.connection, host, port)
+        except OSError as error:
+            raise listen_error(error, host, port) from None
         name = self._server.sockets[0].getsockname()
         return name[0], name[1]
 
@@ -178,10 +181,7 @@ async def serving_metrics(broker: BrokerController) -> AsyncIterator[str | None]
         return
     endpoint = HttpEndpoint(BrokerMetrics(broker).text)
     host, port = config.metrics_prom_exporter_host or config.bind_address, config.metrics_prom_exporter_port
-    try:
-        found, port = await endpoint.listen(host, port)
-    except OSError as error:
-        raise OSError(error.errno, os.strerror(error.errno or 0), join_address(host, port)) from None
+    found, port = await endpoint.listen(host, port)
     try:
         yield f"http://{join_address(found, port)}{PATH}"
     finally:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
@@ -19,6 +17,7 @@ from rocketc.remoting._channel import Call, ChannelCore, LinkCore
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import LARGEST, Command, Flag
 from rocketc.remoting.requests import REQUESTS
+from rocketc.remoting.socket_faults import connection_fault
 from rocketc.remoting.tls_faults import tls_fault
 
 _log = logging.getLogger("rocketc.remoting")
@@ -330,16 +329,3 @@ def _fault_of(data: bytes) -> str:
     if data.startswith(b"\x15\x03"):  # an alert of TLS
         return "the server on this port accepts only TLS"
     return "what the server on this port sends is not RocketMQ's protocol"
-
-
-def connection_fault(error: BaseException) -> str:
-    """Return why a connection failed, without the number, the address and the function that asyncio and uvloop add.
-
-    >>> connection_fault(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"))
-    'Connection refused'
-    """
-    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno)
-    if isinstance(error, socket.gaierror):
-        return f"the host name is not known ({error.strerror})"
-    return str(error) or type(error).__name__

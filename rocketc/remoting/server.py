@@ -22,6 +22,7 @@ from rocketc.remoting.command import Command, Flag
 from rocketc.remoting.connection import Connection, Frame, Limits
 from rocketc.remoting.requests import REQUESTS
 from rocketc.remoting.rpc_times import UNKNOWN, RpcTimes
+from rocketc.remoting.socket_faults import listen_error
 from rocketc.remoting.tls import TlsGate
 
 if TYPE_CHECKING:
@@ -158,9 +159,12 @@ class Server:
         """Listen on an address; port 0 takes a free one. Return the host and port of the first socket.
 
         host  None: all addresses, IPv6 and IPv4
-        Raises OSError, for example if the port is in use.
+        Raises the OSError of listen_error(), for example if the port is in use.
         """
-        server = await asyncio.get_running_loop().create_server(self.connection, host, port, backlog=1024)
+        try:
+            server = await asyncio.get_running_loop().create_server(self.connection, host, port, backlog=1024)
+        except OSError as error:
+            raise listen_error(error, host, port) from None
         self._listening.append(server)
         name = server.sockets[0].getsockname()
         return name[0], name[1]

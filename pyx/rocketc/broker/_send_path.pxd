@@ -40,8 +40,7 @@ cdef class SendPath(Appending):
         bytes _before_id        # the parts of an answer
         bytes _after_opaque
         object _waits           # a FlushWaits; None: nothing waits
-        object _refusal         # returns the (code, remark) for a PutStatus
-        object _failed          # the same, for an exception
+        readonly object refusals    # a PutRefusals
         object _fields          # of all answers
         TransactionCounters _counters   # of half messages
         bytes _half_topic       # of half messages; None: the processor takes them

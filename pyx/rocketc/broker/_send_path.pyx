@@ -115,8 +115,7 @@ cdef class SendPath(Appending):
     special   names of properties that need the SendProcessor
     fields    of each answer, by name
     waits     a FlushWaits: answers wait there until the records are durable; None: they are sent at once
-    refusal   returns (code, remark) for a PutStatus
-    failed    returns (code, remark) for an exception of the store
+    refusals  a PutRefusals: codes and remarks of what is not stored
     """
 
     def __cinit__(self):
@@ -132,15 +131,14 @@ cdef class SendPath(Appending):
 
     def __init__(
         self, Putting store not None, int64_t most, bytes host not None, bytes added not None, special, fields, waits,
-        refusal, failed,
+        refusals,
     ):
         Appending.__init__(self, store, host)
         self._most = most
         self._added = added
         self._added_size = <size_t>len(added)
         self._waits = waits
-        self._refusal = refusal
-        self._failed = failed
+        self.refusals = refusals
         self._fields = dict(fields)
         self._topics = TextTable()
         self._known_properties = TextTable()
@@ -428,7 +426,10 @@ cdef class SendPath(Appending):
         error  of the store; None: the reason is the result code `rc` of its record
         """
         self.refused += 1
-        code, remark = self._failed(error) if error is not None else self._refusal(put_status(rc))
+        if error is not None:
+            code, remark = self.refusals.of_error(error)
+        else:
+            code, remark = self.refusals.of_status(put_status(rc))
         self.times.add(request, code, seconds, False)
         fields = {name: value for name, value in self._fields.items() if name != "\0"}
         return Command(code, fields, b"", send.opaque, Flag.ANSWER, remark).encode()

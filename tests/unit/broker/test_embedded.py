@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -558,3 +559,18 @@ def test_the_interpreter_ends_with_an_open_broker(tmp_path, used):
     assert not (tmp_path / "abort").exists()
     assert list(ConsumerOffsets(tmp_path).queues("orders", "audit").values()) == [1]
     assert "orders" in Topics(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        ("nowhere.invalid", "the host name is not known (Name or service not known)"),
+        ("198.51.100.7", "Cannot assign requested address; no interface of this machine has it"),
+    ],
+)
+@pytest.mark.parametrize("name", ["bind_address", "metrics_prom_exporter_host"])
+def test_an_address_that_is_not_of_this_machine(name, host, says):
+    broker = rocketc.Broker(metrics_exporter_type="PROM", **{name: host})
+    with pytest.raises(OSError, match=re.escape(f"{says}: '{host}:")) as raised:
+        broker.start()
+    assert raised.value.errno == errno.EADDRNOTAVAIL

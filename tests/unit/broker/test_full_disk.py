@@ -25,7 +25,7 @@ PULL = {
 
 
 @pytest.mark.parametrize("flush", ["async", "sync"])
-def test_a_disk_above_the_warning_level(tmp_path, monkeypatch, flush):
+def test_a_disk_above_the_warning_level(tmp_path, monkeypatch, flush, caplog):
     with rocketc.Broker(
         tmp_path, flush=flush, disk_space_warning_level_ratio=80, disk_space_clean_forcibly_ratio=70
     ) as broker:
@@ -46,6 +46,8 @@ def test_a_disk_above_the_warning_level(tmp_path, monkeypatch, flush):
             code, _, body = asking.ask("PULL_MESSAGE", **PULL)
             assert code == Code.SUCCESS and b"first" in body
         asking.close()
+    [line] = [one.getMessage() for one in caplog.records if one.name == "rocketc.broker"]
+    assert "messages refused since the last such line: 1; service not available now: the broker's disk is full" in line
 
 
 def _look(disk, *args, statvfs, **options):

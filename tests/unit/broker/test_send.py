@@ -16,11 +16,10 @@ from unit.broker.sends import TOLD, counts, play_on, stored
 import rocketc
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.controller import BrokerController
-from rocketc.broker.send import decode_properties, refusal
+from rocketc.broker.send import decode_properties
 from rocketc.format.ids import decode_offset_id
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command, Form
-from rocketc.status import PutStatus
 
 
 @pytest.fixture(params=["path", "processor"])
@@ -357,21 +356,6 @@ def test_no_answer_shows_a_topic_before_it_is_on_the_disk(tmp_path, flush):
 
 
 # the store refuses
-
-
-@pytest.mark.parametrize("status", PutStatus)
-def test_each_status_has_its_code(status):
-    code, remark = refusal(status)
-    expected = {
-        PutStatus.PUT_OK: 0, PutStatus.FLUSH_DISK_TIMEOUT: 10, PutStatus.FLUSH_SLAVE_TIMEOUT: 12,
-        PutStatus.SLAVE_NOT_AVAILABLE: 11, PutStatus.SERVICE_NOT_AVAILABLE: 14, PutStatus.MESSAGE_ILLEGAL: 13,
-        PutStatus.PROPERTIES_SIZE_EXCEEDED: 13, PutStatus.WHEEL_TIMER_MSG_ILLEGAL: 13, PutStatus.OS_PAGE_CACHE_BUSY: 2,
-    }  # fmt: skip
-    assert code == expected.get(status, 1) and remark
-
-
-def test_a_log_file_that_can_not_be_created_has_a_remark():
-    assert "disk may be full" in refusal(PutStatus.CREATE_MAPPED_FILE_FAILED)[1]
 
 
 def test_a_full_disk_is_an_answer(play):
