@@ -35,8 +35,8 @@ def is_timed(properties: dict[str, str]) -> bool:
 def deliver_time(properties: dict[str, str], now: int) -> int:
     """Return when a message that asks for a time is due, in ms. Raises ValueError.
 
-    TIMER_DELAY_SEC comes before TIMER_DELAY_MS, and both before TIMER_DELIVER_MS. Sums of more than 64 bits wrap
-    around, as in Java: such a message is due at once.
+    TIMER_DELAY_SEC comes before TIMER_DELAY_MS, and both before TIMER_DELIVER_MS. The time may have more than 64 bits:
+    in Java it wraps around, and such a message is due at once.
 
     >>> deliver_time({"TIMER_DELAY_SEC": "3", "TIMER_DELIVER_MS": "5"}, 1000)
     4000
@@ -49,7 +49,7 @@ def deliver_time(properties: dict[str, str], now: int) -> int:
         if text := properties.get(name):
             if not _NUMBER.fullmatch(text) or not _INT64[0] <= int(text) <= _INT64[1]:
                 raise ValueError(f"the property {name} is {text[:20]!r}, which is not a number")
-            return (int(text) * factor + start + (1 << 63)) % (1 << 64) - (1 << 63)
+            return int(text) * factor + start
     raise ValueError("the message does not ask for a time")
 
 

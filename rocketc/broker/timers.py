@@ -109,8 +109,8 @@ class TimerService:
 
     @property
     def pending(self) -> int:
-        """How many messages wait in the wheel."""
-        return 0 if self.timers is None else self.timers.pending
+        """How many messages wait in the wheel. A recall of a message that is not there counts as -1 until it is due."""
+        return 0 if self.timers is None else max(self.timers.pending, 0)
 
     @property
     def offset_behind(self) -> int:

@@ -17,6 +17,7 @@ from rocketc.remoting.versions import V5_0_0, version_name
 TIMERS_SINCE = V5_0_0  # brokers before it ignore the properties, and deliver at once
 
 _MOST = (1 << 63) - 1
+_MOST_DELAY = 1 << 62  # ms: brokers of RocketMQ add their time, and deliver at once if that has more than 64 bits
 
 
 def timer_property(delay: float | None, deliver_at: int | datetime.datetime | None) -> dict[str, str]:
@@ -36,8 +37,8 @@ def timer_property(delay: float | None, deliver_at: int | datetime.datetime | No
             raise IllegalMessageError("give delay or deliver_at, not both")
         if isinstance(delay, bool) or not isinstance(delay, int | float):
             raise TypeError(f"delay: expected a number of seconds, got {type(delay).__name__}")
-        if not math.isfinite(delay) or not 0 <= delay * 1000 <= _MOST:
-            raise IllegalMessageError(f"delay: {delay} is not a number of seconds from 0 on")
+        if not math.isfinite(delay) or not 0 <= delay * 1000 <= _MOST_DELAY:
+            raise IllegalMessageError(f"delay: {delay} is not a number of seconds from 0 to {_MOST_DELAY // 1000}")
         if delay == int(delay):
             return {TIMER_DELAY_SEC: str(int(delay))}
         return {TIMER_DELAY_MS: str(round(delay * 1000))}

@@ -47,6 +47,7 @@ cdef enum:
     ARENA_BYTES = 1 << 20
     TOUCHED_MAX = 8 * RECORDS_MAX
     KEPT_MAX = 1 << 16          # units for which memory is kept between two slots
+    RECALLED = 1 << 30          # in the magic of a Waiting: the message was taken back
 
 ENQUEUED_AT_ONCE = INT64_MAX    # the time of a message that was due before it came into the wheel, as in RocketMQ
 
@@ -218,9 +219,9 @@ cdef class Timers:
         self._counted, self._count = None, 0
 
     def take_counts(self):
-        """Return {topic: change of its waiting messages} since the last call. A deletion counts as -1, as in RocketMQ.
+        """Return {topic: change of its waiting messages} since the last call: the changes of config/timermetrics.
 
-        They are the changes of config/timermetrics.
+        What deletes a message does not count. In RocketMQ it counts as -1, and so do its rounds.
         """
         self._flush_count()
         found, self._counts = self._counts, {}
@@ -265,7 +266,8 @@ cdef class Timers:
         self.enqueued += 1
         self.pending += change
         self.last_due = max(self.last_due, due // self.step * self.step)
-        self._note(topic, topic_len, change)
+        if change > 0:
+            self._note(topic, topic_len, 1)
         return 1
 
     # out of the wheel
@@ -437,6 +439,9 @@ cdef class Timers:
         try:
             while i >= 0 and n < RECORDS_MAX and self._waiting_count - i <= CHAIN_MAX:
                 w = &self._waiting[i]
+                if w.magic & RECALLED:
+                    i -= 1
+                    continue
                 if not self._find_record(w, &r):
                     self.skipped += 1
                     i -= 1
@@ -453,7 +458,9 @@ cdef class Timers:
                     if size > 0 and (
                         topic[:topic_len] + b"+" + (r.props + at)[:size]
                     ) in self._deleted:
+                        w.magic |= RECALLED     # it comes again here if the store refuses one before it
                         self.recalled += 1
+                        self._note(topic, topic_len, -1)
                         i -= 1
                         continue
                 if topic == NULL or not self._deliver.prepare(&self._records[n], r.at, w.size, w.phy_offset):
@@ -477,7 +484,7 @@ cdef class Timers:
                 if self._find_record(w, &r):
                     self.rolled += 1 if self._rolls_on(w, &r) else 0
                     topic = self._topic_of(&r, &topic_len)
-                    if topic != NULL:
+                    if topic != NULL and not w.magic & TIMER_DELETE:
                         self._note(topic, topic_len, -1)
             if done < n:
                 self._waiting_count = places[done] + 1

@@ -132,7 +132,9 @@ def test_the_broker_of_this_project(broker, producer):
 @pytest.mark.parametrize(
     ("how", "error", "text"),
     [
-        ({"delay": -1}, IllegalMessageError, "delay: -1 is not a number of seconds from 0 on"),
+        ({"delay": -1}, IllegalMessageError, "delay: -1 is not a number of seconds from 0 to 4611686018427387"),
+        ({"delay": 4611686018427388}, IllegalMessageError, "delay: 4611686018427388 is not"),
+        ({"delay": ((1 << 63) - 1) // 1000}, IllegalMessageError, "delay: 9223372036854775 is not"),
         ({"delay": float("nan")}, IllegalMessageError, "delay: nan"),
         ({"delay": float("inf")}, IllegalMessageError, "delay: inf"),
         ({"delay": 1e30}, IllegalMessageError, "delay: 1e"),
