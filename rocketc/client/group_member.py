@@ -576,6 +576,7 @@ class GroupMember:
             text = _MADE_AGAIN if is_doubtful else _MOVED
             _log.warning(text, self._group, queue, values["queueOffset"], after.next_offset)
             return self._moved(one, values["queueOffset"], after.next_offset)
+        one.process_queue.skip_to(after.next_offset)
         if after.saves_offset:
             self._nothing_before(one, after.next_offset)
         if after.submits:
@@ -607,7 +608,7 @@ class GroupMember:
         """Complete the fields of a pull."""
 
     def _nothing_before(self, one: Owned, next_offset: int) -> None:
-        """No message waits, and a pull found nothing before this offset."""
+        """No message waits, and a pull found none before this offset that the consumer wants."""
         self.offsets.update(one.queue, next_offset, increase_only=True)
 
     def _moved(self, one: Owned, offset: int, next_offset: int) -> int | None:

@@ -103,8 +103,7 @@ class PolledQueues(Generic[M]):
             if one.is_paused or not len(one.held):
                 continue
             messages = one.held.take(most, now)
-            one.held.commit()
-            one.position, one.is_moved = messages[-1].queue_offset + 1, True
+            one.position, one.is_moved = one.held.commit(), True
             self._returned.add(one)
             found.append(Taken(queue, one, messages))
             most -= len(messages)

@@ -37,7 +37,7 @@ class ProcessQueue(Generic[M]):
     rollback() and make_again(). The time of a call depends on the number of its messages, not on that of the queue, as
     long as messages come in the order of their offsets.
 
-    queue_offset_max   the greatest offset so far
+    pulled_to          the offset after what was pulled, messages that no put() added included
     size               bytes of the bodies of all messages
     is_dropped         the queue belongs to another consumer now, or its offset was reset: results count no more
     is_locked          a broker gave the lock of the queue to this consumer, which orderly consumers need
@@ -61,7 +61,7 @@ class ProcessQueue(Generic[M]):
         self._started: dict[int, int] = {}  # when the consumption of a message began
         self._arrivals: deque[tuple[int, int]] = deque()  # of each put: the offset after its last message, and when
         self._size = 0
-        self.queue_offset_max = 0
+        self.pulled_to = 0
         self.is_dropped = False
         self.is_locked = False
         self.is_consuming = False
@@ -117,7 +117,7 @@ class ProcessQueue(Generic[M]):
         if late:
             self._put_late(late)
         if order:
-            self.queue_offset_max = max(self.queue_offset_max, order[-1])
+            self.skip_to(order[-1] + 1)
         if messages and max_offset is not None and max_offset > messages[-1].queue_offset:
             self.behind = max_offset - messages[-1].queue_offset
         if self._waiting and not self.is_consuming:
@@ -125,10 +125,21 @@ class ProcessQueue(Generic[M]):
             return True
         return False
 
+    def skip_to(self, offset: int) -> None:
+        """Note that no other message before this offset is to be consumed: a pull found none, or a filter dropped them.
+
+        >>> from types import SimpleNamespace
+        >>> message, queue = SimpleNamespace(queue_offset=5, body=b""), ProcessQueue()
+        >>> _ = queue.put([message], now=0), queue.skip_to(9)
+        >>> queue.remove([message])
+        9
+        """
+        self.pulled_to = max(self.pulled_to, offset)
+
     def remove(self, messages: Iterable[M]) -> int:
         """Remove messages that a concurrent consumer has finished.
 
-        Returns the offset to commit: that of the first message that is left, or the one after all messages so far.
+        Returns the offset to commit: that of the first message that is left, or `pulled_to`.
         Returns NOTHING if the queue was empty before.
         """
         if not self._waiting:
@@ -150,7 +161,7 @@ class ProcessQueue(Generic[M]):
         if not waiting:
             order.clear()
             self._forget_arrivals()
-            return self.queue_offset_max + 1
+            return self.pulled_to
         while order[0] not in waiting:
             order.popleft()
         self._forget_arrivals()
@@ -158,10 +169,14 @@ class ProcessQueue(Generic[M]):
             order.pop()
         return order[0]
 
+    def _first(self) -> int:
+        """Return the offset of the first message that waits, or that of the next one to come."""
+        return self._order[0] if self._order else self.pulled_to
+
     def _forget_arrivals(self) -> None:
         """Forget the times of puts whose messages have all left."""
         if not self._in_hand:
-            first = self._order[0] if self._order else self.queue_offset_max + 1
+            first = self._first()
             while self._arrivals and self._arrivals[0][0] <= first:
                 self._arrivals.popleft()
 
@@ -244,17 +259,14 @@ class ProcessQueue(Generic[M]):
     def commit(self) -> int:
         """Remove all taken messages. Returns the offset to commit; NOTHING if no message was taken.
 
-        It is the offset after the last of them, but not after a message that still waits.
+        It is that of the first message that still waits, or `pulled_to`.
         """
         if not self._in_hand:
             return NOTHING
-        last = max(self._in_hand)
-        if self._order:
-            last = min(last, self._order[0] - 1)
         self._size -= sum(len(message.body) for message in self._in_hand.values())
         self._in_hand.clear()
         self._forget_arrivals()
-        return last + 1
+        return self._first()
 
     def rollback(self) -> None:
         """Return all taken messages to the queue: the next take() returns them again."""
@@ -281,7 +293,7 @@ class ProcessQueue(Generic[M]):
         self._in_hand.clear()
         self._started.clear()
         self._arrivals.clear()
-        self._size = self.queue_offset_max = 0
+        self._size = self.pulled_to = 0
 
     def set_locked(self, now: int) -> None:
         """A broker gave the lock of this queue, or renewed it."""

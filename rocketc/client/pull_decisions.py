@@ -303,7 +303,9 @@ class AfterPull(NamedTuple):
     next_offset   of the next pull
     delay         ms until the next pull; None: no further pull of this request
     submits       put the messages into the process queue, then give them to the listener
-    saves_offset  update the offset store with next_offset, increase-only: filtered messages are progress, too
+    saves_offset  update the offset store with next_offset, increase-only: filtered messages are progress, too, those of
+                  the broker and those that the check of the tags dropped. While other messages of the queue wait, the
+                  process queue does it when they are consumed
     is_reset      the offset was outside the queue. Drop the process queue; update_and_freeze() the offset; persist it;
                   remove the process queue, and the offset from the store; rebalance at once
     """
@@ -329,8 +331,8 @@ def after_pull(
     """
     if status is PullStatus.OFFSET_ILLEGAL:
         return AfterPull(next_begin_offset, None, is_reset=True)
-    if status is PullStatus.FOUND:
-        return AfterPull(next_begin_offset, pull_interval if wanted else 0, submits=wanted > 0)
+    if wanted:
+        return AfterPull(next_begin_offset, pull_interval, submits=True)
     return AfterPull(next_begin_offset, 0, saves_offset=len(request.process_queue) == 0)
 
 

@@ -56,7 +56,7 @@ def offsets_pass_messages_in_hand() -> None:
 
     def removed(self: Any, messages: Any) -> int:
         offset = remove(self, messages)
-        return offset if offset == process_queue.NOTHING else self.queue_offset_max + 1
+        return offset if offset == process_queue.NOTHING else self.pulled_to
 
     replace(process_queue.ProcessQueue, "remove", removed)
 
@@ -67,7 +67,7 @@ def orderly_offsets_pass_messages_in_hand() -> None:
 
     def committed(self: Any) -> int:
         offset = commit(self)
-        return offset if offset == process_queue.NOTHING else self.queue_offset_max + 1
+        return offset if offset == process_queue.NOTHING else self.pulled_to
 
     replace(process_queue.ProcessQueue, "commit", committed)
 

@@ -61,11 +61,11 @@ class PushCluster(Cluster):
         self.core = PushCore(access, GROUP, ConsumerSettings(**options), kind)
         return self.core
 
-    def reader(self, **options):
-        """An AsyncConsumer of the topic orders."""
+    def reader(self, topics=("orders",), **options):
+        """An AsyncConsumer."""
         plain = self.consumer()._access
         options = {"client_ip": "10.0.9.9", "consume_from_where": "CONSUME_FROM_FIRST_OFFSET", **options}
-        self.core = AsyncConsumer(GROUP, NAME_SERVER, topics=["orders"], **options)
+        self.core = AsyncConsumer(GROUP, NAME_SERVER, topics=topics, **options)
         self.core._access = plain
         return self.core
 

@@ -129,6 +129,7 @@ def test_no_offset_is_past_what_was_returned(actions, filtered):
         if name == "pull":
             wanted = [offset for offset in range(at, at + number) if offset not in filtered]
             at += number
+            held.skip_to(at)
             if wanted:
                 held.put([message(offset) for offset in wanted], 0)
             else:

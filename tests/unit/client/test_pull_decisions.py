@@ -236,7 +236,8 @@ def test_codes():
     [
         ([], PullStatus.FOUND, 5, AfterPull(9, 70, submits=True)),
         ([1], PullStatus.FOUND, 5, AfterPull(9, 70, submits=True)),
-        ([], PullStatus.FOUND, 0, AfterPull(9, 0)),
+        ([], PullStatus.FOUND, 0, AfterPull(9, 0, saves_offset=True)),
+        ([1], PullStatus.FOUND, 0, AfterPull(9, 0)),
         ([], PullStatus.NO_NEW_MSG, 0, AfterPull(9, 0, saves_offset=True)),
         ([1], PullStatus.NO_NEW_MSG, 0, AfterPull(9, 0)),
         ([], PullStatus.NO_MATCHED_MSG, 0, AfterPull(9, 0, saves_offset=True)),
