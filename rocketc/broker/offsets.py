@@ -5,12 +5,15 @@ Source: RocketMQ ConsumerOffsetManager.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from rocketc.broker.table_writer import Done, TableWriter
 from rocketc.tables.offsets import ConsumerOffsets
 
 _log = logging.getLogger("rocketc.broker")
@@ -39,6 +42,7 @@ class ConsumerOffsetManager:
         # Changes by topic and group, then by queue id, while offsets must not move; None: removed
         self._held: dict[tuple[str, str], dict[int, int | None]] = {}
         self._dropped: list[Container[Any]] = []  # what the store deletes meanwhile
+        self._at_end_of_pause: list[Callable[[], object]] = []
 
     # committed offsets
 
@@ -178,6 +182,22 @@ class ConsumerOffsetManager:
                     del table[key]
             return self.table.forget(topic=topic, group=group)
 
+    # written
+
+    def save(self, writer: TableWriter, done: Done) -> None:
+        """Write the offsets, and then call `done`, see TableWriter.save(). Call it on the loop.
+
+        While the store deletes topics, changes are not in the table. Then it writes when the deletion has ended.
+        """
+        save = partial(writer.save, self.table, done)
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            is_paused = self._pauses > 0
+            if is_paused:
+                self._at_end_of_pause.append(partial(_call_on, loop, save))
+        if not is_paused:
+            save()
+
     # deletion by the store, see MessageStore.attach_offsets()
 
     @contextlib.contextmanager
@@ -185,6 +205,7 @@ class ConsumerOffsetManager:
         """Keep all offsets as they are. Commits are not refused: they count afterwards, but for what is dropped."""
         with self._lock:
             self._pauses += 1
+        ended: list[Callable[[], object]] = []
         try:
             yield self
         finally:
@@ -197,6 +218,9 @@ class ConsumerOffsetManager:
                             if not self._is_dropped(topic, queue_id):
                                 self._set(topic, group, queue_id, offset)
                     self._dropped = []
+                    ended, self._at_end_of_pause = self._at_end_of_pause, []
+            for call in ended:
+                call()
 
     def _is_dropped(self, topic: str, queue_id: int) -> bool:
         return any(topic in one or (topic, queue_id) in one for one in self._dropped)
@@ -216,3 +240,8 @@ class ConsumerOffsetManager:
     def persist(self) -> bool:
         """Write the committed offsets, durably, if they changed. Raises StoreIOError or StoreFullError."""
         return self.table.persist()
+
+
+def _call_on(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(call)

@@ -109,7 +109,7 @@ class GroupAdmin:
             if len(faults) == parts:
                 answering(call, Answer())(next(filter(None, faults), None))
 
-        self._writer.save(self._offsets.table, done)
+        self._offsets.save(self._writer, done)
         self._writer.save(self._groups.table, done)
         if parts == 3:
             self._delete_topic(retries, done)

@@ -77,7 +77,7 @@ class OffsetAdmin:
         return self._by_code[call.command.code](call)
 
     def _saved(self, call: Call, answer: Answer) -> None:
-        self._writer.save(self._offsets.table, answering(call, answer))
+        self._offsets.save(self._writer, answering(call, answer))
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._config.broker_name, queue_id)

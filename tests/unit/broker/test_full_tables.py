@@ -51,7 +51,11 @@ def disk(monkeypatch):
 GROUP = json.dumps({"groupName": "audit", "retryMaxTimes": 3}).encode()
 GROUPS = json.dumps({"groupConfigList": [{"groupName": "audit"}]}).encode()
 TOPICS = json.dumps({"topicConfigList": [{"topicName": "new1"}, {"topicName": "new2"}]}).encode()
+NEW_TOPIC = {"topic": "new", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+NEW_TOPIC |= {"topicFilterType": "SINGLE_TAG"}
 REQUESTS = [
+    (17, NEW_TOPIC, b"", "topics.json"),
+    (17, {**NEW_TOPIC, "topic": "orders", "perm": 4}, b"", "topics.json"),
     (18, {}, TOPICS, "topics.json"),
     (200, {}, GROUP, "subscriptionGroup.json"),
     (225, {}, GROUPS, "subscriptionGroup.json"),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import pytest
 from simulation.brokers import EPOCH
 from simulation.tools import create, heartbeat, lax, play, recorded, shape
 
@@ -176,5 +177,26 @@ def test_a_clone_for_a_group_that_cannot_exist(memory_path):
         for name in ("", "a b", "x" * 200_000):
             answer = await client.call(314, srcGroup="audit", destGroup=name, offline=True)
             assert answer.code == Code.INVALID_PARAMETER and len(answer.remark) < 100
+
+    play(memory_path, main)
+
+
+@pytest.mark.parametrize(
+    ("code", "values", "group", "offset"),
+    [(222, {**RESET, "timestamp": 1}, "audit", 0), (314, {"srcGroup": "audit", "destGroup": "twin"}, "twin", 2)],
+)
+def test_an_answer_means_that_offsets_are_on_the_disk_also_while_topics_are_deleted(
+    memory_path, code, values, group, offset
+):
+    """A reset was answered when it was in memory only."""
+
+    async def main(stage, client):
+        await used(stage, client)
+        with stage.broker.offsets.paused():
+            asked = asyncio.ensure_future(client.call(code, **values))
+            await asyncio.sleep(1)
+            assert not asked.done()
+        assert (await asked).code == Code.SUCCESS
+        assert ConsumerOffsets(memory_path).get("orders", group, 0) == offset
 
     play(memory_path, main)
