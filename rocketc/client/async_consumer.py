@@ -100,7 +100,7 @@ class AsyncConsumer(HookedConsumer, AsyncContext):
         return core.counts()
 
     async def start(self) -> None:
-        """Join the group, and begin to receive. `async with` does it."""
+        """Join the group, and begin to receive. `async with` does it. After an error, it may be called again."""
         if self._core is not None:
             raise ClosedError("the consumer was started before; a consumer cannot be started twice")
         self._loop = asyncio.get_running_loop()
@@ -113,7 +113,10 @@ class AsyncConsumer(HookedConsumer, AsyncContext):
                 await core.subscribe(subscription, _never)
             await core.start()
         except BaseException:
-            await core.close()
+            try:
+                await core.close()
+            finally:
+                self._core = self._read = None  # start() may be called again
             raise
 
     async def commit(self) -> None:
@@ -147,8 +150,9 @@ class AsyncConsumer(HookedConsumer, AsyncContext):
         return self
 
     async def __anext__(self) -> Message:
+        read = self._opened()[1]
         try:
-            return await self._opened()[1].next()
+            return await read.next()
         except ClosedError:
             raise StopAsyncIteration from None
 

@@ -89,14 +89,14 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
     @property
     def client_id(self) -> str:
         """The id of this client; brokers show it in their lists of connections."""
-        return self._started().client_id
+        return self._open().client_id
 
     def counts(self) -> ConsumerCounts:
         """Return what this consumer has counted. Any thread may call it. See rocketc.metrics.client_measures()."""
-        return self._started().counts()
+        return self._open().counts()
 
     async def start(self) -> None:
-        """Join the group, and begin to pull. `async with` does it."""
+        """Join the group, and begin to pull. `async with` does it. After an error, it may be called again."""
         if self._core is not None:
             raise ClosedError("the consumer was started before; a consumer cannot be started twice")
         self._loop = asyncio.get_running_loop()
@@ -109,7 +109,10 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
             if self._assigned is not None:
                 await core.assign(*self._assigned)
         except BaseException:
-            await core.close(is_failed=True)
+            try:
+                await core.close(is_failed=True)
+            finally:
+                self._core = None  # start() may be called again
             raise
 
     # topics or queues
@@ -176,7 +179,7 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues that this consumer has now, sorted."""
-        return self._started().member.assignment()
+        return self._open().member.assignment()
 
     async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
         """Ask for all queues of a topic that can be read. Raises TopicNotFoundError, an error of the name servers."""
@@ -206,8 +209,10 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
         return self
 
     async def __anext__(self) -> Message:
+        core = self._started()
+        check_loop(self._loop)
         try:
-            return (await self._opened().poll(None, 1))[0]
+            return (await core.poll(None, 1))[0]
         except ClosedError:
             raise StopAsyncIteration from None
 
@@ -304,14 +309,18 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
             raise ClosedError("hooks are added before a client starts")
 
     def _opened(self) -> PullCore:
-        core = self._started()
+        core = self._open()
         check_loop(self._loop)
+        return core
+
+    def _open(self) -> PullCore:
+        core = self._started()
+        core.check_open()
         return core
 
     def _started(self) -> PullCore:
         if self._core is None:
             raise ClosedError("the consumer is not started: use it as an async context manager, or await start()")
-        self._core.check_open()
         return self._core
 
 

@@ -96,7 +96,6 @@ class PullConsumer(HookedConsumer, Context):
             try:
                 thread.run(self._consumer.start())
             except BaseException:
-                self._is_closed = True
                 give_back_loop(thread)
                 raise
             self._thread = thread

@@ -1,12 +1,13 @@
 """AsyncConsumer at a broker of this project: the iterator, commits, members, and the end."""
 
 import asyncio
+import threading
 
 import pytest
 
 import rocketc
-from rocketc.client import AsyncConsumer, AsyncProducer
-from rocketc.errors import ClosedError, IllegalMessageError, NotSentError
+from rocketc.client import AsyncConsumer, AsyncProducer, AsyncPullConsumer, PullConsumer
+from rocketc.errors import AnswerError, ClosedError, IllegalMessageError, NotSentError
 
 FIRST = {"consume_from_where": "CONSUME_FROM_FIRST_OFFSET"}
 
@@ -160,3 +161,72 @@ def test_wrong_use():
         assert len(asyncio.all_tasks()) == 2
 
     run(work)
+
+
+KINDS = pytest.mark.parametrize("kind", [AsyncConsumer, AsyncPullConsumer])
+
+
+@KINDS
+def test_an_iteration_without_a_start(broker, kind):
+    one = kind("early", broker.name_server, topics=["early"])
+    with pytest.raises(ClosedError, match="the consumer is not started"):
+        run(lambda: first(one, 1))
+
+
+@KINDS
+def test_an_iteration_on_another_loop(broker, kind):
+    errors = []
+
+    def read_elsewhere(one):
+        with pytest.raises(ClosedError, match="another event loop") as error:
+            run(lambda: first(one, 1))
+        errors.append(error)
+
+    async def work():
+        async with kind("elsewhere", broker.name_server, topics=["elsewhere"]) as one:
+            thread = threading.Thread(target=read_elsewhere, args=[one])
+            thread.start()
+            await asyncio.to_thread(thread.join)
+        assert errors
+        assert await first(one, 1) == []  # it is closed: this is the end
+
+    run(work)
+
+
+@KINDS
+def test_a_second_start_after_a_canceled_one(broker, kind):
+    async def work():
+        group = f"again-{kind.__name__}"
+        await sent(broker, "again", 1)
+        one = kind(group, broker.name_server, topics=["again"], **FIRST)
+        for turns in range(30):  # it is canceled at different places
+            starting = asyncio.ensure_future(one.start())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            starting.cancel()
+            await asyncio.wait([starting])
+            if not starting.cancelled():
+                break
+            with pytest.raises(ClosedError, match="the consumer is not started"):
+                await anext(one)
+        else:
+            await one.start()
+        assert [message.body for message in await first(one, 1)] == [b"0"]
+        await one.close()
+        with pytest.raises(ClosedError, match="cannot be started twice"):
+            await one.start()
+
+    run(work)
+
+
+def test_a_second_start_after_one_that_failed():
+    """The same for PullConsumer: its topic is there, but its broker does not take SQL92 filters yet."""
+    with rocketc.Broker() as plain:
+        run(lambda: sent(plain, "late", 1))
+        one = PullConsumer("late", plain.name_server, topics=["late"], sql="a = 'b'", **FIRST)
+        with pytest.raises(AnswerError, match="does not support consumer to filter message by SQL92"):
+            one.start()
+        one.unsubscribe("late")
+        one.subscribe("late")
+        with one:
+            assert [message.body for message in one.poll(10_000)] == [b"0"]
