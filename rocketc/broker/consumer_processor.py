@@ -6,7 +6,8 @@ Source: RocketMQ ConsumerManageProcessor.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
+from typing import Protocol
 
 from rocketc.broker.consumers import ConsumerManager
 from rocketc.broker.offsets import ConsumerOffsetManager
@@ -17,6 +18,12 @@ from rocketc.tables.topics import TopicConfig
 
 QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, GET_CONSUMER_LIST_BY_GROUP = 14, 15, 38
 OTHER_QUEUES_MOST = 1024  # queues with offsets beyond the topic's own, per group: RocketMQ stores any queue id
+
+
+class KnownTopics(Protocol):
+    """Finds topics by name: a TopicManager."""
+
+    def get(self, name: str, /) -> TopicConfig | None: ...
 
 
 class ConsumerProcessor:
@@ -36,7 +43,7 @@ class ConsumerProcessor:
         offsets: ConsumerOffsetManager,
         groups: Container[str],
         *,
-        topics: Mapping[str, TopicConfig],
+        topics: KnownTopics,
         min_offset: Callable[[str, int], int],
         is_first_in_memory: Callable[[str, int], bool],
     ) -> None:

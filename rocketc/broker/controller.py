@@ -396,7 +396,7 @@ class BrokerController:
                 self.consumers,
                 self.offsets,
                 self.groups,
-                topics=self.topics.table,
+                topics=self.topics,
                 min_offset=store.min_offset,
                 is_first_in_memory=partial(is_first_in_memory, store),
             ),

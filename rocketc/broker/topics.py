@@ -13,10 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
+from rocketc._layout import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
 from rocketc.broker import names
 from rocketc.broker.config import BrokerConfig
 from rocketc.broker.table_writer import Done, TableWriter
+from rocketc.config import StoreConfig
 from rocketc.tables.topics import (
     DEFAULT_TOPIC,
     GROUP_TOPIC_MOST,
@@ -62,6 +63,8 @@ def name_fault(topic: str) -> str | None:
 class KeepingStore(Protocol):
     """What TopicManager needs of a store."""
 
+    @property
+    def config(self) -> StoreConfig: ...
     def keep_topics(self) -> Topics: ...
 
 
@@ -82,6 +85,7 @@ class TopicManager:
         changed: Callable[[TopicConfig], object] = lambda topic: None,
         written: Callable[[TopicConfig], object] = lambda topic: None,
     ) -> None:
+        self._has_light_queues = store.config.enable_lmq
         self.table = store.keep_topics()
         self.table.grow()
         self._writer = writer
@@ -126,6 +130,9 @@ class TopicManager:
         return topics
 
     def get(self, name: str) -> TopicConfig | None:
+        """Return the settings of a topic. Each light queue counts as a topic with one queue, also without messages."""
+        if self._has_light_queues and name.startswith(LMQ_PREFIX):
+            return TopicConfig(name, 1, 1)
         return None if name in self._hidden else self.table.get(name)
 
     def is_system(self, name: str) -> bool:
