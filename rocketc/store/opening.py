@@ -195,13 +195,17 @@ def _readers(root: str, config: StoreConfig) -> tuple[QueueReader, Lookups]:
         open_queues=config.max_open_consume_queues,
         read_only=True,
     )
-    queues.load()
-    reader = QueueReader(log, queues, config)
-    index = None
-    if config.message_index_enable:
-        index = index_below(root, config, read_only=True)
-        index.load()
-    return reader, Lookups(reader, index)
+    with contextlib.ExitStack() as undo:
+        undo.callback(queues.close)
+        queues.load()
+        reader = QueueReader(log, queues, config)
+        index = None
+        if config.message_index_enable:
+            index = index_below(root, config, read_only=True)
+            undo.callback(index.close)
+            index.load()
+        undo.pop_all()
+        return reader, Lookups(reader, index)
 
 
 class StoreRoot:
@@ -213,6 +217,7 @@ class StoreRoot:
         self._watch: LockWatch | None = None
         self._abort = AbortFile(root)
         self._checkpoint_fd = -1
+        self._mapped: list[ConsumeQueues | KeyIndex] = []  # until the threads start, which close them at their end
         self._log: CommitLog | None = None
         self._queues: ConsumeQueues | None = None
         self._index: KeyIndex | None = None
@@ -234,6 +239,8 @@ class StoreRoot:
             dispatcher, stepper = self._start(config, clock)
             return dispatcher, self, stepper
         except BaseException:
+            for one in self._mapped:
+                one.close()
             self.release()
             raise
 
@@ -257,6 +264,7 @@ class StoreRoot:
                 _checkpoint.write(checkpoint_path, checkpoint, flushed=end)
 
         queues = queues_below(self._root, config, batch_topics=batch_topics(self._root))
+        self._mapped.append(queues)
         queues.load(crashed=not clean)
         if not queue.files and checkpoint.physic_msg_timestamp > 0:
             _refuse_missing_log(config.commit_log_paths(self._root), queues)
@@ -289,6 +297,8 @@ class StoreRoot:
         if not self.recovery.clean:
             _log.info("%s: recovered; the log continues at physical offset %d", self._root, self.recovery.end)
         index = _index(self._root, config)
+        if index is not None:
+            self._mapped.append(index)
         problems = [*ended, *queues.errors]
         problems += index.load(clean, checkpoint.index_msg_timestamp, queued) if index is not None else ()
         problems += missing_queues(checkpoint_path, queues, queue.min_offset, self.recovery.end, clean=clean)
@@ -333,6 +343,7 @@ class StoreRoot:
             queued=self.caught_up.durable,
             indexed=index.end_phy_offset + 1 if index is not None else -1,
         )
+        self._mapped.clear()
         dispatcher.start()
         self._watch = LockWatch(log, self._lock.watched())
         if stepper is None:
