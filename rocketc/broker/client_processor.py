@@ -55,6 +55,7 @@ class ClientProcessor:
 
     topics                  by name
     make_retry_topic        called for the groups of a heartbeat if their retry topic is missing or has another `order`
+    when_told               calls a function when name servers know the new topics, see NameServers.when_told()
     unlock_all              called with a group and the id of a client that leaves it: its queues are free at once
     clock                   gives ms
     counts, time            counts gets the times of registrations; time is loop.time
@@ -74,6 +75,7 @@ class ClientProcessor:
         topics: Mapping[str, TopicConfig],
         make_retry_topic: MakesRetryTopics,
         clock: Callable[[], int],
+        when_told: Callable[[Callable[[], object]], object] = lambda done: done(),
         unlock_all: Callable[[str, str], object] = lambda group, client_id: None,
         counts: BrokerCounts | None = None,
         time: Callable[[], float] = lambda: 0.0,
@@ -83,7 +85,7 @@ class ClientProcessor:
     ) -> None:
         self._consumers, self._producers, self._groups = consumers, producers, groups
         self._topics, self._make_retry_topic = topics, make_retry_topic
-        self._unlock_all = unlock_all
+        self._when_told, self._unlock_all = when_told, unlock_all
         self._clock, self._counts = clock, BrokerCounts() if counts is None else counts
         self._time = time
         self._is_property_filter_on, self._register_filters = is_property_filter_on, register_filters
@@ -100,18 +102,22 @@ class ClientProcessor:
         except BadRequestError as error:
             return Answer(Code.SYSTEM_ERROR, remark=str(error))
 
-    def _heart_beat(self, call: Call) -> Answer:
-        """Register all groups of a heartbeat; groups that may not exist are left out. An error registers none."""
+    def _heart_beat(self, call: Call) -> Answer | None:
+        """Register all groups of a heartbeat; groups that may not exist are left out. An error registers none.
+
+        The client looks for the retry topics of its groups next, so the answer waits until name servers know new ones.
+        """
         beat = decode_heartbeat(call.command.body, self._clock())
         self._check_room(call, beat)
         command, wants_full = call.command, not beat.is_v2
         found = [(data, self._groups.find(data.group)) for data in beat.consumers]
         allowed = [(data, config) for data, config in found if config is not None]
+        has_new_topics = False
         for data, config in allowed:
             if len(data.group) > CONSUMER_GROUP_MOST:
                 self._warn_of_name(data.group)
             if len(data.group) <= RETRIED_GROUP_MOST:
-                self._keep_retry_topic(data, config, beat)
+                has_new_topics |= self._keep_retry_topic(data, config, beat)
         client = ClientChannel(beat.client_id, command.language, command.version, self._clock())
         began, room = self._time(), AT_ONCE
         for data, _ in allowed:
@@ -125,7 +131,11 @@ class ClientProcessor:
         for group in beat.producers:
             self._producers.register(call.connection, group, client)
             began = self._count(self._counts.producers, began)
-        return Answer(values={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": wants_full})
+        answer = Answer(values={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": wants_full})
+        if not has_new_topics:
+            return answer
+        self._when_told(lambda: call.later(answer))
+        return None
 
     def _warn_of_name(self, group: str) -> None:
         if group in self._long_names or len(self._long_names) >= LONG_NAMES_MOST:
@@ -151,16 +161,19 @@ class ClientProcessor:
                 f"the connection would be in {len(names) + len(shops)} groups; {GROUPS_OF_A_CONNECTION} at most"
             )
 
-    def _keep_retry_topic(self, data: ConsumerData, config: SubscriptionGroupConfig, beat: Heartbeat) -> None:
+    def _keep_retry_topic(self, data: ConsumerData, config: SubscriptionGroupConfig, beat: Heartbeat) -> bool:
+        """Return True if the topic of the retries of a group was made or changed."""
         name = RETRY_PREFIX + data.group
         there = self._topics.get(name)
         if there is not None and beat.is_light:
-            return
+            return False
         wanted = (self._topics.get(subscription.topic) for subscription in data.subscriptions)
         order = any(topic is not None and topic.order for topic in wanted)
         if there is None or there.order != order:
             sys_flag = UNIT_SUBSCRIPTION if data.unit_mode else 0
-            self._make_retry_topic(name, config.retry_queue_nums, order=order, sys_flag=sys_flag)
+            made = self._make_retry_topic(name, config.retry_queue_nums, order=order, sys_flag=sys_flag)
+            return made is not None
+        return False
 
     def _unregister(self, call: Call) -> Answer:
         """Remove the connection, whichever client id the request has: RocketMQ does the same."""

@@ -384,6 +384,7 @@ class BrokerController:
                 self.groups,
                 topics=self.topics.table,
                 make_retry_topic=self.topics.keep_retry_topic,
+                when_told=lambda done: self.name_servers.when_told(done),
                 unlock_all=self.locks.unlock_all,
                 clock=self._clock,
                 counts=self.counts,

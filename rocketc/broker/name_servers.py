@@ -28,6 +28,7 @@ REGISTER_BROKER, UNREGISTER_BROKER, GET_ROUTEINFO_BY_TOPIC = 103, 104, 105
 ROUTE_SECONDS = 0.9  # a client waits 1 s for its first question about its queues
 READ_WRITE = PERM_READ | PERM_WRITE
 PART_TOPICS = 10_000  # of one registration: a frame has at most 16 MiB
+TOLD_SECONDS = 0.9  # at most, that an answer waits for name servers
 PAUSE_SECONDS = 5.0  # at least, between two registrations of all topics because one changed
 Connector = Callable[[str, int], Callable[[Callable[[], asyncio.Protocol]], Any]]
 
@@ -126,10 +127,30 @@ class NameServers:
         self._later: asyncio.TimerHandle | None = None
         self._changed: dict[str, TopicConfig] = {}
         self._has_changes = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []  # for the end of a registration with all changes until now
 
     def topic_changed(self, topic: TopicConfig) -> None:
         """Register soon: a topic was created or changed."""
         self._changed[topic.topic_name] = topic
+        self._has_changes.set()
+
+    def when_told(self, done: Callable[[], object]) -> None:
+        """Call `done` when the name servers know all changes until now; at the latest after TOLD_SECONDS.
+
+        If no name server was reached last time, nothing waits.
+        """
+        if not any(self._was_reached.values()):
+            done()
+            return
+        told: asyncio.Future[None] = self._loop.create_future()
+        timer = self._loop.call_later(TOLD_SECONDS, _end, told)
+
+        def ended(_: object) -> None:
+            timer.cancel()
+            done()
+
+        told.add_done_callback(ended)
+        self._waiting.append(told)
         self._has_changes.set()
 
     def all_changed(self) -> None:
@@ -146,6 +167,14 @@ class NameServers:
         """
         self._has_changes.clear()
         changed, self._changed = list(self._changed.values()), {}
+        waiting, self._waiting = self._waiting, []
+        try:
+            return await self._register_changed(changed, only_changes)
+        finally:
+            for told in waiting:
+                _end(told)
+
+    async def _register_changed(self, changed: list[TopicConfig], only_changes: bool) -> int:
         known = [one for one in self._channels if only_changes and self._knows_all(one)]
         now = self._loop.time()
         others = [
@@ -281,6 +310,11 @@ class NameServers:
             self._later.cancel()
         for channel in self._channels.values():
             channel.close()
+
+
+def _end(told: asyncio.Future[None]) -> None:
+    if not told.done():
+        told.set_result(None)
 
 
 def tcp_connector(loop: asyncio.AbstractEventLoop) -> Connector:

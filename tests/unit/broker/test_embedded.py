@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from simulation.tools import heartbeat
 
 import rocketc
 from rocketc.broker.child import error_line, error_of
@@ -39,7 +40,9 @@ def ask(address, code, values, body=b""):
         decoder = FrameDecoder()
         while True:
             for frame in decoder.receive(connection.recv(1 << 16)):
-                return Command.decode(*frame)
+                command = Command.decode(*frame)
+                if command.is_answer:  # a consumer is asked, too
+                    return command
 
 
 def send(broker, topic, body):
@@ -574,3 +577,10 @@ def test_an_address_that_is_not_of_this_machine(name, host, says):
     with pytest.raises(OSError, match=re.escape(f"{says}: '{host}:")) as raised:
         broker.start()
     assert raised.value.errno == errno.EADDRNOTAVAIL
+
+
+def test_the_route_of_a_groups_retries_is_there_when_the_heartbeat_is_answered():
+    with rocketc.Broker() as broker:
+        for n in range(30):
+            assert ask(broker.address, HEARTBEAT, {}, heartbeat(group=f"audit{n}")).code == Code.SUCCESS
+            assert has_route(broker, f"%RETRY%audit{n}"), n

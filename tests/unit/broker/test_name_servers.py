@@ -7,6 +7,7 @@ import random
 import pytest
 from simulation import virtual
 from simulation.brokers import EPOCH, HOST, scene
+from simulation.tools import heartbeat
 
 from rocketc.broker import name_servers
 from rocketc.namesrv.config import NamesrvConfig
@@ -128,6 +129,28 @@ def test_a_name_server_that_was_down_gets_all_topics(tmp_path, caplog):
     said = [r.getMessage() for r in caplog.records if "name server" in r.getMessage()]
     assert len([line for line in said if "not registered with the name server 10.0.0.2:9876" in line]) == 1
     assert said[-1] == "registered with the name server 10.0.0.2:9876 again"
+
+
+@pytest.mark.parametrize(
+    ("down", "most"),
+    [([], 0.1), (["10.0.0.2:9876"], name_servers.TOLD_SECONDS), (["10.0.0.1:9876", "10.0.0.2:9876"], 0)],
+)
+def test_an_answer_waits_for_the_name_servers_that_can_be_reached(tmp_path, down, most):
+    """A heartbeat makes the topic of a group's retries, and the client asks for its route next."""
+
+    async def main(stage, net):
+        loop, client = asyncio.get_running_loop(), stage.client()
+        await asyncio.sleep(1)
+        for n in range(3):
+            began = loop.time()
+            assert (await client.call(34, heartbeat(f"audit{n}"))).code == 0
+            assert loop.time() - began <= most + 0.1
+            assert "10.0.0.1:9876" in down or net.route(net.addresses[0], f"%RETRY%audit{n}") is not None
+            began = loop.time()
+            assert (await client.call(34, heartbeat(f"audit{n}"))).code == 0  # the topic is there
+            assert loop.time() - began <= 0.1
+
+    play(tmp_path, main, down=set(down))
 
 
 def test_a_broker_registers_again_after_a_cut(tmp_path):
