@@ -35,6 +35,7 @@ from rocketc.client.settings import ProducerOptions, ProducerSettings, settings_
 from rocketc.client.timed import broker_of
 from rocketc.client.tracing import Tracer
 from rocketc.client.waiters import DirectAnswer, End, end_with
+from rocketc.config_fields import did_you_mean
 from rocketc.errors import (
     AnswerError,
     ClosedError,
@@ -577,6 +578,7 @@ class AsyncProducer(AsyncContext):
             )  # fmt: skip
             if answer.begun is not None:
                 return
+        check_keywords(options)
         end_with(self._loop.create_task(self.send(topic, body, **options)), end)
 
     def _ended(self, begun: SentMessage, is_ok: bool = False) -> None:
@@ -599,6 +601,20 @@ class AsyncProducer(AsyncContext):
         return self._instance
 
 
+def check_keywords(options: Mapping[str, object]) -> None:
+    """Raise TypeError for a keyword that send() does not have; it names the nearest of those that it has.
+
+    >>> check_keywords({"tag": "web"})
+    Traceback (most recent call last):
+    TypeError: send(): unknown keyword tag; did you mean tags?
+    """
+    known = SendOptions.__optional_keys__
+    for name in options:
+        if name not in known:
+            raise TypeError(f"send(): unknown keyword {name}{did_you_mean(name, sorted(known))}")
+
+
 def _taken_out(options: SendOptions) -> tuple[MessageQueue | None, Selector | None, int | None]:
     """Take the keywords of send() that are not part of the message out of the others."""
+    check_keywords(options)
     return options.pop("queue", None), options.pop("selector", None), options.pop("timeout", None)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rocketc.client.async_producer import AsyncProducer, PlainOptions
+from rocketc.client.async_producer import AsyncProducer, PlainOptions, check_keywords
 from rocketc.client.connections import UNREACHABLE
 from rocketc.client.counts import ProducerCounts
 from rocketc.client.half_messages import Half, check_options, half_properties, prepared
@@ -223,6 +223,7 @@ class AsyncTransactionProducer(AsyncProducer):
     async def _send_half(self, topic: str, body: Body, **options: Unpack[HalfOptions]) -> Half:
         """Send a half message. Errors: see send()."""
         instance = self._opened()
+        check_keywords(options)
         check_options(options)
         queue, selector = options.pop("queue", None), options.pop("selector", None)
         deadline = self._sender.deadline(options.pop("timeout", None))

@@ -321,7 +321,6 @@ OF_SEND = [
     ({"queue": 0}, TypeError, "queue: expected a MessageQueue, got int"),
     ({"selector": 7}, TypeError, "selector: expected a function, got int"),
     ({"selector": lambda queues: 7}, ValueError, "the selector returned 7, which is not a queue of topic 'orders'"),
-    ({"tag": "web"}, TypeError, "AsyncProducer.send() got an unexpected keyword argument 'tag'"),
 ]
 
 
@@ -341,6 +340,16 @@ def test_arguments_of_a_send(broker, wrong, kind, text):
             lambda: asyncio.run(main()),
         ):
             raises_soon(kind, f"^{re.escape(text)}", call)
+
+
+@pytest.mark.parametrize("name", ["send", "send_async", "send_oneway", "request"])
+def test_an_unknown_keyword_of_a_send(broker, name):
+    def call():
+        found = getattr(producer, name)("orders", b"one", tag="web")
+        return found.result() if name == "send_async" else found
+
+    with Producer(GROUP, broker.name_server) as producer:
+        raises_soon(TypeError, r"^send\(\): unknown keyword tag; did you mean tags\?", call)
 
 
 @pytest.mark.parametrize("messages", [7, "text", b"bytes"])
@@ -429,3 +438,11 @@ def test_a_group_twice_in_a_process(broker, use):
         text = f"the group '{GROUP}' has the client .*@a already: give each another instance_name"
         raises_soon(ValueError, text, lambda: use(broker.name_server, instance_name="a"))
     use(broker.name_server, instance_name="a")
+
+
+def test_an_unknown_keyword_of_a_half_message(broker):
+    def call():
+        producer.send_in_transaction("orders", b"one", print, tag="web")
+
+    with TransactionProducer(GROUP, broker.name_server, check=print) as producer:
+        raises_soon(TypeError, r"^send\(\): unknown keyword tag; did you mean tags\?", call)
