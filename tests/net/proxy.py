@@ -3,6 +3,8 @@
     async with Proxy(("127.0.0.1", 10911), rules=[Rule("reset", to_server=False, after=100)]) as proxy:
         ...                      # connect to proxy.address
     proxy.pieces                 # what passed, in order
+    proxy.cut()                  # all connections that are open
+    proxy.passes.clear()         # nothing passes until passes.set()
 
 A rule of a connection acts in one direction, when `after` bytes have passed in it; the bytes before it do pass.
 """
@@ -52,6 +54,9 @@ class Proxy:
         self.target, self.rules = target, list(rules)
         self.pieces: list[Piece] = []
         self._listen, self._count = (host, port), 0
+        self._open: list[list[asyncio.StreamWriter]] = []  # the two sides of each connection
+        self.passes = asyncio.Event()
+        self.passes.set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Proxy:
@@ -65,6 +70,11 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def cut(self, reset: bool = False) -> None:
+        """End all connections. reset: with RST"""
+        for sides in self._open:
+            _abort(sides, reset)
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -72,6 +82,7 @@ class Proxy:
         task.add_done_callback(self._tasks.discard)
         number, self._count = self._count, self._count + 1
         sides = [writer]
+        self._open.append(sides)
         try:
             far_reader, far_writer = await asyncio.open_connection(*self.target)
             sides.append(far_writer)
@@ -82,6 +93,7 @@ class Proxy:
         except (OSError, asyncio.CancelledError):
             pass  # a side has gone, the target is not there, or the proxy ends: each side sees its connection end
         finally:
+            self._open.remove(sides)
             for side in sides:
                 side.close()
 
@@ -108,11 +120,7 @@ class Proxy:
                         pass
                     return
                 else:
-                    for side in sides:
-                        if rule.what == "reset":
-                            linger = struct.pack("ii", 1, 0)
-                            side.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                        side.transport.abort()
+                    _abort(sides, rule.what == "reset")
                     return
             data = await reader.read(min(1 << 16, rules[0].after - passed) if rules else 1 << 16)
             if not data:
@@ -120,5 +128,16 @@ class Proxy:
                 return
             passed += len(data)
             self.pieces.append(Piece(number, to_server, data))
+            await self.passes.wait()
             writer.write(data)
             await writer.drain()
+
+
+def _abort(sides: list[asyncio.StreamWriter], reset: bool) -> None:
+    for side in sides:
+        if side.is_closing():
+            continue
+        if reset:
+            linger = struct.pack("ii", 1, 0)
+            side.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        side.transport.abort()

@@ -32,6 +32,26 @@ def mounted(folder: Path, kind: str) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
+@contextlib.contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Path | None]:
+    """Mount a file system of some bytes in memory, for tests that fill it; None where that is not possible."""
+    place = folder / "disk"
+    place.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={size}", "none"]
+    try:
+        done = subprocess.run(["mount", *options, str(place)], capture_output=True, check=False)
+    except FileNotFoundError:
+        yield None
+        return
+    if done.returncode != 0:
+        yield None
+        return
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)  # a test may have left files open
+
+
 def used(folder: Path) -> int:
     """Return the bytes that a folder takes on the disk, as `du` counts them."""
     return sum(path.lstat().st_blocks * 512 for path in (folder, *folder.rglob("*")))
