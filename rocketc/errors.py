@@ -130,18 +130,21 @@ class TopicNotFoundError(RocketcError, LookupError):
 
 
 class PartlySentError(RocketcError):
-    """One of several batches was not sent.
+    """Some batches were stored, and then one failed, or a message was refused.
 
-    results  those of the messages before that batch, in order
-    error    why the batch was not sent
+    results  those of the messages before, in order; at least one
+    error    why the others were not sent; after ConnectionLostError and NoAnswerError, one more batch may be stored
     """
 
-    def __init__(self, results: Sequence[object], error: RocketcError) -> None:
+    def __init__(self, results: Sequence[object], error: Exception) -> None:
         super().__init__(results, error)
         self.results, self.error = results, error
 
     def __str__(self) -> str:
-        return f"{len(self.results)} messages were stored, and then: {self.error}"
+        count = len(self.results)
+        if count == 1:
+            return f"1 message was stored, and then: {self.error}"
+        return f"{count} messages were stored, and then: {self.error}"
 
 
 class HalfMessageError(RocketcError):

@@ -173,7 +173,7 @@ class _LeftOut(Exception):
     error  of the send
     """
 
-    def __init__(self, error: RocketcError) -> None:
+    def __init__(self, error: Exception) -> None:
         self.error = error
 
 
@@ -235,7 +235,7 @@ class _Sender:
             note(f"{_places(group[stored:] or group[-1:])}: may be stored")
             raise
 
-    def _note_left_out(self, rest: Sequence[_Message], error: RocketcError) -> None:
+    def _note_left_out(self, rest: Sequence[_Message], error: Exception) -> None:
         """Name the lines that a send left out."""
         is_missing = isinstance(error, TopicNotFoundError)
         hint = run_on_loop(_similar(self._access, rest[0].target.topic)) if is_missing else ""

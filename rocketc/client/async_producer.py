@@ -39,11 +39,9 @@ from rocketc.config_fields import did_you_mean
 from rocketc.errors import (
     AnswerError,
     ClosedError,
-    IllegalMessageError,
     NotSentError,
     PartlySentError,
     RequestTimeoutError,
-    RocketcError,
 )
 from rocketc.read._message import Message
 from rocketc.remoting.channel import Channel
@@ -438,8 +436,8 @@ class AsyncProducer(AsyncContext):
         queue     all messages go into this queue; None: each batch goes into the next queue
         timeout   ms for each batch
         The batches are sent one after the other, and bodies are not compressed.
-        Raises PartlySentError if a batch fails, or if a message after the first batch is refused: it has the results
-        of the batches before. Other errors: see send().
+        Raises PartlySentError if batches are stored, and then one fails or a message is refused: it has the results
+        of the batches before. Without such a batch the error itself is raised: see send().
         """
         return await self._send_batches(topic, self._batches(topic, messages), queue, timeout)
 
@@ -451,17 +449,9 @@ class AsyncProducer(AsyncContext):
         self, topic: str, divided: Iterator[Batch], queue: MessageQueue | None, timeout: int | None
     ) -> list[SendResult]:
         instance, out = self._opened(), list[SendResult]()
-        while True:
-            try:
-                batch = next(divided, None)
-            except IllegalMessageError as error:
-                if not out:
-                    raise
-                raise PartlySentError(out, error) from error
-            if batch is None:
-                return out
-            begun = self._begin_batch(topic, batch, queue, timeout)
-            try:
+        try:
+            for batch in divided:
+                begun = self._begin_batch(topic, batch, queue, timeout)
                 if begun is not None:
                     found = await self._first_answer(begun)
                     out += found if type(found) is list else await self._rest_of_batch(begun)
@@ -469,8 +459,11 @@ class AsyncProducer(AsyncContext):
                     deadline = self._sender.deadline(timeout)
                     sent = await self._take_and_send(instance, batch.message, queue, None, deadline, SEND_BATCH)
                     out += results_of(batch, sent)
-            except RocketcError as error:
-                raise PartlySentError(out, error) from error
+        except Exception as error:  # also of the program's own iterator: the results must not be lost
+            if not out:
+                raise
+            raise PartlySentError(out, error) from error
+        return out
 
     def _begin_batch(
         self, topic: str, batch: Batch, queue: MessageQueue | None, timeout: int | None, answer: Any = None
@@ -490,7 +483,7 @@ class AsyncProducer(AsyncContext):
         divided = self._batches(topic, messages)
         first = next(divided, None)
         if first is not None and first.is_last:
-            answer = DirectAnswer[list[SendResult]](end, self._rest_of_only_batch, self._ended, self._give_up)
+            answer = DirectAnswer[list[SendResult]](end, self._rest_of_batch, self._ended, self._give_up)
             answer.begun = self._begin_batch(topic, first, queue, timeout, answer)
             if answer.begun is not None:
                 return
@@ -554,12 +547,6 @@ class AsyncProducer(AsyncContext):
         finally:
             self._ended(begun, is_ok)
         return results_of(batch, result)
-
-    async def _rest_of_only_batch(self, begun: SentMessage) -> list[SendResult]:
-        try:
-            return await self._rest_of_batch(begun)
-        except RocketcError as error:
-            raise PartlySentError([], error) from error
 
     def _give_up(self, begun: SentMessage) -> None:
         """Nothing waits for this send any more."""

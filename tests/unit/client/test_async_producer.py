@@ -205,6 +205,37 @@ def test_a_batch_that_fails_after_another():
     assert [one.queue_offset for one in error.results] == [5, 6] and error.error.code == Code.MESSAGE_ILLEGAL
 
 
+@pytest.mark.parametrize("is_known", [False, True])  # the compiled way takes a batch if the route is known
+def test_a_first_batch_that_fails_raises_its_own_error(is_known):
+    async def work(producer, stage):
+        if is_known:
+            await producer.send("orders", b"one")
+        stage.brokers["a"].answers[320] = refusing(Code.MESSAGE_ILLEGAL)
+        with pytest.raises(AnswerError, match=r"topic 'orders' was not sent in 1 attempt .*MESSAGE_ILLEGAL"):
+            await producer.send_many("orders", [b"1", b"2"])
+        stage.brokers["a"].answers[320] = lambda call: None
+        with pytest.raises(NoAnswerError):
+            await producer.send_many("orders", [b"1", b"2"], timeout=50)
+
+    run(work, {"a": stored})
+
+
+@pytest.mark.parametrize("wrong", [7, NewMessage(b"x", flag=1 << 31), IllegalMessageError("of the iterator")])
+def test_the_results_are_not_lost_if_a_later_message_is_wrong(wrong):
+    def messages():
+        yield from [b"1" * 100, b"2" * 100, b"3" * 100]
+        if isinstance(wrong, Exception):
+            raise wrong
+        yield wrong
+
+    async def work(producer, stage):
+        with pytest.raises(PartlySentError, match=r"^2 messages were stored, and then: ") as caught:
+            await producer.send_many("orders", messages())
+        assert caught.value.__cause__ is caught.value.error
+
+    run(work, {"a": ids}, max_message_size=400)
+
+
 def test_wrong_calls():
     async def work(producer, stage):
         for topic, body, options, kind, text in [

@@ -17,7 +17,7 @@ from rocketc.client.batching import NewMessage
 from rocketc.client.routes import MessageQueue
 from rocketc.client.send_results import SendStatus
 from rocketc.client.waiters import FutureEnd, Waiter
-from rocketc.errors import ConnectionLostError, PartlySentError
+from rocketc.errors import AnswerError, ConnectionLostError
 from rocketc.format._encoding import decode_batch
 from rocketc.remoting.channel import _Link
 from rocketc.remoting.codes import Code
@@ -284,7 +284,7 @@ def test_the_batches_that_it_takes():
 def test_an_answer_with_another_number_of_ids():
     steps = one_by_one({}, {}) + [("answers", name, ["one id"]) for name in "ab"]
     on = both([*steps, (*BATCH, {}), ("wait", 1.0)], 0)
-    assert on[1][-1][0] is PartlySentError and "a batch of 3 messages was answered with 1 ids" in on[1][-1][1]
+    assert on[1][-1][0] is AnswerError and "a batch of 3 messages was answered with 1 ids" in on[1][-1][1]
 
 
 @pytest.mark.parametrize("answer", sorted(ANSWERS))
