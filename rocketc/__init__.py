@@ -15,11 +15,12 @@ except ImportError as error:
     raise ImportError(unbuilt.why(error, __spec__)) from None
 
 from rocketc import exporting, rendering
+from rocketc.last_resort import LastResort
 from rocketc.read import schemes
 
 __version__ = "0.1.0"
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # the application chooses where logs go
+logging.getLogger(__name__).addHandler(LastResort())
 
 
 def _html(thing: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -69,6 +70,7 @@ def cli(context: click.Context) -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run a command line and exit with its code."""
+    logging.getLogger("rocketc").addHandler(logging.NullHandler())  # a command says itself what its user must know
     try:
         code = cli.main(args, prog_name="rocketc", standalone_mode=False)
     except click.UsageError as error:

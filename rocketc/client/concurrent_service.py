@@ -33,6 +33,8 @@ from rocketc.client.send_backs import (
     EXPIRED_LEVEL,
     SEND_BACK_TIMEOUT_MS,
     RetrySend,
+    attempt_of,
+    dead_letter_topic,
     most_times,
     retry_send,
     retry_topic,
@@ -50,10 +52,6 @@ _log = logging.getLogger("rocketc.client")
 Listener = Callable[[Any], object]  # gets a message, or a list of them if there are batches
 Outcome = object | BaseException  # what a listener returned or raised
 
-_FAILED = {
-    MessageModel.CLUSTERING: "%s: the listener failed for %s, %s: %s; the message comes again later",
-    MessageModel.BROADCASTING: "%s: the listener failed for %s, %s: %s; the message does not come again",
-}
 _EXPIRED_MOST = 16  # messages of a queue that one look sends back
 
 
@@ -205,9 +203,11 @@ class ConcurrentService:
                 level = outcome.level
                 failed = outcome.failed_of(messages)
             else:
+                times = owned.retries.times(messages[0])
                 _log.warning(
-                    _FAILED[self._model],
-                    self._group, owned.queue, messages[0].msg_id, text_of(outcome) or repr(outcome), exc_info=outcome,
+                    "%s: the listener failed for %s: %s; %s",
+                    self._group, attempt_of(self._group, messages[0], times), text_of(outcome), self._follows(times),
+                    exc_info=outcome,
                 )  # fmt: skip
         if not owned.process_queue.is_dropped:
             bad = 0 if status is ConsumeConcurrentlyStatus.CONSUME_SUCCESS else len(failed)
@@ -230,6 +230,14 @@ class ConcurrentService:
             else:
                 self._member.finish(owned, messages)
         self._look_idle()
+
+    def _follows(self, times: int) -> str:
+        """What happens to a message that was delivered again some times, and has failed again."""
+        if self._model is MessageModel.BROADCASTING:
+            return "the message does not come again"
+        if times < most_times(self._settings.max_reconsume_times, is_orderly=False):
+            return "the message comes again later"
+        return f"the message goes to the topic {dead_letter_topic(self._group)}"
 
     async def _send_back_and_finish(
         self, called: _Called, messages: Sequence[Message], failed: Sequence[Message], level: int

@@ -20,6 +20,7 @@ from rocketc.client.kept_offsets import BrokerOffsets, FileOffsets, KeptOffsets
 from rocketc.client.offset_stores import NOT_FOUND, LocalFileOffsetStore, OffsetTable, local_folder
 from rocketc.client.owned_queue import Owned
 from rocketc.client.pull_decisions import (
+    BUSY_MS,
     PULL_CODES,
     PULL_TIMEOUT_MS,
     PullGate,
@@ -38,8 +39,9 @@ from rocketc.client.settings import ConsumerSettings, PullSettings
 from rocketc.client.starting_offsets import compute_pull_from_where
 from rocketc.client.strategies import AllocateStrategy
 from rocketc.client.subscriptions import SubscriptionData, check_filter_version
+from rocketc.client.troubles import Troubles
 from rocketc.client.waiters import wait_set
-from rocketc.errors import AnswerError, BadRequestError, RocketcError
+from rocketc.errors import AnswerError, BadRequestError
 from rocketc.read._message import Message
 from rocketc.read._opened_records import pulled_messages
 from rocketc.remoting.codes import Code
@@ -111,6 +113,7 @@ class GroupMember:
         self._is_orderly = is_orderly
         self._model = MessageModel[settings.message_model]
         self._first = FirstCommits()
+        self._troubles = Troubles()
         self._kept: KeptOffsets = BrokerOffsets(instance, group, self._master, self._ask_offset, self._first)
         self.owned: dict[MessageQueue, Owned] = {}
         self.counts = ConsumeCounts()
@@ -505,15 +508,22 @@ class GroupMember:
                 elif isinstance(error, AnswerError) and error.code == Code.TOPIC_NOT_EXIST:
                     one.was_missing = True
                 pause = delay_after_error(error)
-                _log.log(
-                    logging.WARNING if pause > 100 else logging.DEBUG,
-                    "%s: a pull of %s failed; it is tried again: %s", self._group, one.queue, error,
-                    exc_info=not isinstance(error, RocketcError),
-                )  # fmt: skip
+                if pause != BUSY_MS:
+                    at_broker, of_queue = self._pulls(one)
+                    is_known = isinstance(error, AnswerError) and error.code not in _UNKNOWN  # by the broker
+                    self._troubles.failed(of_queue if is_known else at_broker, error)
+            else:
+                if self._troubles:
+                    for pulls in self._pulls(one):
+                        self._troubles.works(pulls)
             if pause is None:
                 return
             if pause:
                 await asyncio.sleep(pause / 1000)
+
+    def _pulls(self, one: Owned) -> tuple[str, str]:
+        """What may be in trouble: pulls from the broker of a queue, and of the queue alone."""
+        return f"{self._group}: a pull from {one.queue.broker_name}", f"{self._group}: a pull of {one.queue}"
 
     async def _recompute(self, one: Owned) -> None:
         """The lock was lost and came back: another consumer may have worked on the queue meanwhile."""

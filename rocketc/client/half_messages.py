@@ -128,4 +128,4 @@ class Half:
     def log_failure(self, error: Exception) -> None:
         """Log what the local transaction raised."""
         _log.warning("the local transaction of %s failed; the broker asks later: %s",
-                     self.sent.msg_id, text_of(error) or repr(error), exc_info=error)  # fmt: skip
+                     self.sent.msg_id, text_of(error), exc_info=error)  # fmt: skip

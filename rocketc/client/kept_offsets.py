@@ -15,6 +15,7 @@ from rocketc.client.first_commits import FirstCommits
 from rocketc.client.instance import ClientInstance
 from rocketc.client.offset_stores import LocalFileOffsetStore, OffsetTable, RemoteBrokerOffsetStore
 from rocketc.client.routes import MessageQueue
+from rocketc.client.troubles import Troubles
 from rocketc.errors import AnswerError, StoreIOError
 from rocketc.remoting.requests import CODES
 
@@ -76,6 +77,7 @@ class BrokerOffsets:
         self._instance, self._group, self._master, self._ask = instance, group, master, ask
         self.table = RemoteBrokerOffsetStore(group)
         self._first = first
+        self._troubles = Troubles()
 
     async def open(self) -> None:
         """Nothing is needed."""
@@ -124,11 +126,13 @@ class BrokerOffsets:
         async def then() -> None:
             await connections.send(self._master(queue), code, values)
 
+        what = f"{self._group}: the write of an offset to {queue.broker_name}"
         try:
             await self._first.write(queue, alone, then)
         except _TROUBLE as error:
-            _log.warning("%s: the offset of %s is not written now: %s", self._group, queue, error)
+            self._troubles.failed(what, error)
             return isinstance(error, AnswerError)
+        self._troubles.works(what)
         return True
 
 
@@ -138,6 +142,7 @@ class FileOffsets:
     def __init__(self, group: str, store: LocalFileOffsetStore) -> None:
         self._group, self.table = group, store
         self._turn = asyncio.Lock()  # one thread at a time
+        self._troubles = Troubles()
 
     async def open(self) -> None:
         """Read the file, and lock it. Raises StoreIOError, ConfigTableError, StoreLockedError: see the store."""
@@ -156,10 +161,13 @@ class FileOffsets:
 
     async def persist_all(self, owned: Iterable[MessageQueue]) -> None:
         """Write the offsets of these queues."""
+        what = f"{self._group}: the write of the file of offsets"
         try:
             await self._in_thread(self.table.persist_all, list(owned))
         except StoreIOError as error:
-            _log.warning("%s: the file of offsets is not written now; it is tried again: %s", self._group, error)
+            self._troubles.failed(what, error)
+        else:
+            self._troubles.works(what)
 
     async def close(self) -> None:
         """Give the lock of the file back."""

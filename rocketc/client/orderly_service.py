@@ -17,7 +17,7 @@ from rocketc.client.listener_pool import ListenerPool
 from rocketc.client.orderly_context import AS_CONSUMER, OrderlyContext, bound
 from rocketc.client.orderly_results import LOCK_REFUSED_MS, SOON_MS, OrderlyQueue, Turn, check_times, turn
 from rocketc.client.owned_queue import Owned
-from rocketc.client.send_backs import Failed, most_times, retry_send
+from rocketc.client.send_backs import Failed, attempt_of, dead_letter_topic, most_times, retry_send
 from rocketc.client.transaction_states import text_of
 from rocketc.client.user_coroutines import result_of
 from rocketc.errors import RocketcError
@@ -141,9 +141,13 @@ class OrderlyService:
                 raise  # stop() has canceled the call
             if context is not None:
                 context.pause_ms = AS_CONSUMER
+            times = owned.retries.times(messages[0])
+            follows = "the queue waits, and the message comes again"
+            if times >= self._most:
+                follows = f"the message goes to the topic {dead_letter_topic(self._group)}"
             _log.warning(
-                "%s: the listener failed for %s, %s: %s; the queue waits, and the message comes again",
-                self._group, owned.queue, messages[0].msg_id, text_of(error) or repr(error), exc_info=error,
+                "%s: the listener failed for %s: %s; %s",
+                self._group, attempt_of(self._group, messages[0], times), text_of(error), follows, exc_info=error,
             )  # fmt: skip
             return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
         finally:

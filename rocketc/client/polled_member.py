@@ -292,7 +292,7 @@ class PolledMember(GroupMember):
 
     async def _try_to_write(self, queues: Sequence[MessageQueue]) -> None:
         for queue, error in (await self._write(queues)).items():
-            _log.warning("%s: the offset of %s is not written now: %s", self._group, queue, error)
+            self._troubles.failed(self._writes(queue), error)
 
     async def _write(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, RocketcError]:
         """Write the offsets of these queues, and wait until the brokers have them. Returns the errors by queue."""
@@ -315,9 +315,13 @@ class PolledMember(GroupMember):
             await self._first.write(queue, write, write)
         except (*UNREACHABLE, AnswerError) as error:
             return error
+        self._troubles.works(self._writes(queue))
         if queue in self.owned:
             self._written[queue] = offset
         return None
+
+    def _writes(self, queue: MessageQueue) -> str:
+        return f"{self._group}: the write of an offset to {queue.broker_name}"
 
 
 def _returning(stored: int | None) -> Callable[[MessageQueue], Awaitable[int]]:

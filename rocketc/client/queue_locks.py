@@ -13,6 +13,7 @@ from rocketc.client.connections import UNREACHABLE
 from rocketc.client.instance import ClientInstance
 from rocketc.client.owned_queue import Owned
 from rocketc.client.routes import MessageQueue
+from rocketc.client.troubles import Troubles
 from rocketc.client.waiters import wait_set
 from rocketc.errors import AnswerError
 from rocketc.remoting.requests import CODES
@@ -42,6 +43,7 @@ class QueueLocks:
     ) -> None:
         self._instance, self._group, self._owned, self._master, self._now = instance, group, owned, master, now
         self._is_failed = False  # a broker did not answer
+        self._troubles = Troubles()
         self._due = asyncio.Event()
 
     def renew(self) -> None:
@@ -77,6 +79,7 @@ class QueueLocks:
         """Ask for the locks of some queues; return those that this consumer has."""
         locked: set[MessageQueue] = set()
         for address, body in self._by_broker(queues).items():
+            what = f"{self._group}: a lock of queues at {address}"
             try:
                 found = await self._instance.connections.ask(
                     address, CODES["LOCK_BATCH_MQ"], {}, lambda fields: fields.objects("lockOKMQSet"), body
@@ -86,7 +89,9 @@ class QueueLocks:
                 }
             except (*UNREACHABLE, AnswerError, ValueError) as error:
                 self._is_failed = True
-                _log.warning("%s: queues at %s are not locked: %s", self._group, address, error)
+                self._troubles.failed(what, error)
+            else:
+                self._troubles.works(what)
         return locked
 
     async def unlock(self, queues: Sequence[MessageQueue]) -> None:

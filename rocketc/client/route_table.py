@@ -14,6 +14,7 @@ from rocketc.client.connections import UNREACHABLE
 from rocketc.client.name_servers import NameServers
 from rocketc.client.recent import Recent
 from rocketc.client.routes import MessageQueue, TopicRoute
+from rocketc.client.troubles import Troubles
 from rocketc.errors import AnswerError, NoAnswerError, NotSentError, TopicNotFoundError
 from rocketc.remoting.route_data import MASTER
 
@@ -59,6 +60,7 @@ class RouteTable:
         self._watched: set[str] = set()  # topics of consumers
         self._missing_since: dict[str, float] = {}  # topics whose routes are kept; times of the loop
         self._asking: dict[str, asyncio.Task[TopicRoute | None]] = {}
+        self._troubles = Troubles()
 
     def publish_info(self, topic: str) -> PublishInfo | None:
         """Return where messages of a topic go, if that is known without a question."""
@@ -126,10 +128,12 @@ class RouteTable:
         seconds  for each topic
         """
         for topic in {*self._publish, *self._watched}:
+            what = f"the question for the route of topic {topic}"
             try:
                 await self._ask(topic, self._loop.time() + seconds)
+                self._troubles.works(what)
             except (*UNREACHABLE, AnswerError) as error:
-                _log.warning("the route of topic %s cannot be asked for: %s", topic, error)
+                self._troubles.failed(what, error)
                 if not isinstance(error, AnswerError):  # it would be the same for the others
                     return
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rocketc._layout import (
+    DLQ_PREFIX,
     PROPERTY_DELAY,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
@@ -44,6 +45,9 @@ class Failed(Protocol):
 
     @property
     def flag(self) -> int: ...
+
+    @property
+    def keys(self) -> str | None: ...
 
     @property
     def properties(self) -> dict[str, str]: ...
@@ -114,6 +118,30 @@ def send_back_fields(
         "unitMode": False,
         "maxReconsumeTimes": most_times(max_reconsume_times, is_orderly=False),
     }
+
+
+def attempt_of(group: str, message: Failed, times: int) -> str:
+    """Return what to log about an attempt to consume a message.
+
+    times  that it was delivered again
+
+    >>> from rocketc.format._encoding import encode
+    >>> from rocketc.read._message import Message
+    >>> record = encode("orders", properties={"KEYS": "o-7", "UNIQ_KEY": "AC12"})
+    >>> print(attempt_of("audit", Message.of(record), 2))
+    AC12 of topic orders, keys 'o-7', attempt 3
+    """
+    topic, keys = shown_topic(group, message), f"keys {message.keys!r}" if message.keys else "without keys"
+    return f"{_id(message)} of topic {topic}, {keys}, attempt {times + 1}"
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the topic with the messages that a group could not consume.
+
+    >>> dead_letter_topic("audit")
+    '%DLQ%audit'
+    """
+    return DLQ_PREFIX + group
 
 
 @dataclass(frozen=True)

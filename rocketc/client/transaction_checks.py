@@ -185,7 +185,7 @@ class Checks:
             if isinstance(error, asyncio.CancelledError) and self._is_closed:
                 raise
             _log.warning("%s: the check of %s failed; the broker asks again: %s", self._group, question.msg_id,
-                         text_of(error) or repr(error), exc_info=error)  # fmt: skip
+                         text_of(error), exc_info=error)  # fmt: skip
             return UNKNOWN, remark_of(error)
 
     async def close(self, seconds: float) -> None:

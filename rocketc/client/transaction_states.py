@@ -129,19 +129,20 @@ def remark_of(error: BaseException) -> str:
     >>> remark_of(ValueError("no stock"))
     'ValueError: no stock'
     """
-    return f"{type(error).__name__}: {text_of(error)}"[:_REMARK_MOST]
+    return text_of(error)[:_REMARK_MOST]
 
 
 def text_of(error: BaseException) -> str:
-    """Return str(error), or what to say if the exception cannot make its text.
+    """Return the type and the text of an exception, as the last line of its traceback.
 
-    >>> text_of(ValueError("no stock"))
-    'no stock'
+    >>> text_of(ValueError("no stock")), text_of(KeyError("price")), text_of(SystemExit())
+    ('ValueError: no stock', "KeyError: 'price'", 'SystemExit')
     """
     try:
-        return str(error)
+        text = str(error)
     except Exception:  # of a class of the program; what follows happens all the same
-        return "the exception could not make its text"
+        text = "the exception could not make its text"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 class TransactionResult(NamedTuple):

@@ -379,7 +379,7 @@ def test_a_file_that_cannot_be_written_any_more(tmp_path, file, monkeypatch, cap
 
     caplog.set_level(logging.WARNING, "rocketc.client")
     play(main())
-    text = f"{GROUP}: the file of offsets is not written now; it is tried again: [Errno 28] No space left on device"
+    text = f"{GROUP}: the write of the file of offsets failed; it is tried again: [Errno 28] No space left on device"
     assert text in caplog.text
 
 

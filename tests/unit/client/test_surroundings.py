@@ -36,7 +36,8 @@ def no_thread():
 
 def program(broker, text, *, seconds=55.0, then=None):
     """Run a program with NAME_SERVER; `then` gets the process after its first line. Returns code, stdout, stderr."""
-    text = f"NAME_SERVER = {broker.name_server!r}\n{text}"
+    no_log = "import logging; logging.getLogger('rocketc').addHandler(logging.NullHandler())"  # stderr is for faults
+    text = f"{no_log}\nNAME_SERVER = {broker.name_server!r}\n{text}"
     process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process:
         try:

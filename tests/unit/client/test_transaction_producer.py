@@ -63,7 +63,9 @@ def test_an_exception_of_a_local_transaction(stage, caplog):
     with opened(stage) as producer:
         result = producer.send_in_transaction("orders", b"one", local)
         assert until(lambda: stage.states == [UNKNOW]) and str(result.error) == "no stock"
-    assert f"the local transaction of {result.msg_id} failed; the broker asks later: no stock" in caplog.text
+    assert (
+        f"the local transaction of {result.msg_id} failed; the broker asks later: ValueError: no stock" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
