@@ -80,11 +80,21 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     >>> did_you_mean("flsh", ["flush", "lock"])
     '; did you mean flush?'
     """
+    near = nearest(name, names)
+    return "" if near is None else f"; did you mean {near}?"
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the known name that an unknown one most likely means; None if there is none.
+
+    >>> nearest("flsh", ["flush", "lock"])
+    'flush'
+    """
     from difflib import get_close_matches  # late: only an error needs it
 
     names = list(names)
     near = [known for known in names if known.startswith(name)] or get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return near[0] if near else None
 
 
 def unknown_keyword(function: Callable[..., object], unknown: Mapping[str, object]) -> TypeError:

@@ -35,7 +35,7 @@ from rocketc.client.settings import ProducerOptions, ProducerSettings, settings_
 from rocketc.client.timed import broker_of
 from rocketc.client.tracing import Tracer
 from rocketc.client.waiters import DirectAnswer, End, end_with
-from rocketc.config_fields import did_you_mean
+from rocketc.config_fields import did_you_mean, nearest
 from rocketc.errors import (
     AnswerError,
     ClosedError,
@@ -50,7 +50,7 @@ from rocketc.remoting.requests import CODES
 from rocketc.remoting.signing import Credentials
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Never, Self, Unpack
 
 
 RECALL = CODES["RECALL_MESSAGE"]
@@ -92,6 +92,9 @@ class SendOptions(MessageOptions, total=False):
     queue: MessageQueue | None
     selector: Selector | None
     timeout: int | None
+
+
+_KEYWORDS = {"send": SendOptions.__optional_keys__, "reply": ReplyOptions.__optional_keys__}
 
 
 class AsyncProducer(AsyncContext):
@@ -396,6 +399,7 @@ class AsyncProducer(AsyncContext):
         its sender is gone; other errors: see send().
         """
         instance = self._opened()
+        check_keywords(options, "reply")
         topic, system = reply_to(message.properties)
         deadline = self._sender.deadline(options.pop("timeout", None))
         outgoing = self._packer.pack(
@@ -429,6 +433,7 @@ class AsyncProducer(AsyncContext):
         *,
         queue: MessageQueue | None = None,
         timeout: int | None = None,
+        **unknown: Never,
     ) -> list[SendResult]:
         """Send messages in batches of max_message_size bytes at most, and return their results in order.
 
@@ -439,6 +444,8 @@ class AsyncProducer(AsyncContext):
         Raises PartlySentError if batches are stored, and then one fails or a message is refused: it has the results
         of the batches before. Without such a batch the error itself is raised: see send().
         """
+        if unknown:
+            raise unknown_of_many(unknown)
         return await self._send_batches(topic, self._batches(topic, messages), queue, timeout)
 
     def _batches(self, topic: str, messages: Iterable[Body | NewMessage]) -> Iterator[Batch]:
@@ -588,17 +595,38 @@ class AsyncProducer(AsyncContext):
         return self._instance
 
 
-def check_keywords(options: Mapping[str, object]) -> None:
-    """Raise TypeError for a keyword that send() does not have; it names the nearest of those that it has.
+def check_keywords(options: Mapping[str, object], function: str = "send") -> None:
+    """Raise TypeError for a keyword that send() or reply() does not have; it names the nearest of those that it has.
 
     >>> check_keywords({"tag": "web"})
     Traceback (most recent call last):
     TypeError: send(): unknown keyword tag; did you mean tags?
     """
-    known = SendOptions.__optional_keys__
+    known = _KEYWORDS[function]
     for name in options:
         if name not in known:
-            raise TypeError(f"send(): unknown keyword {name}{did_you_mean(name, sorted(known))}")
+            raise TypeError(f"{function}(): unknown keyword {name}{did_you_mean(name, sorted(known))}")
+
+
+def unknown_of_many(unknown: Mapping[str, object]) -> TypeError:
+    """Return the exception for a keyword that send_many() does not have; it says where it belongs.
+
+    >>> print(unknown_of_many({"tag": "web"}))
+    send_many(): unknown keyword tag; give it with each message: NewMessage(body, tags=...)
+    >>> print(unknown_of_many({"delay": 5}))
+    send_many(): unknown keyword delay; batches do not have it: use send()
+    """
+    name = next(iter(unknown))
+    near = nearest(name, ["queue", "timeout", *sorted(_KEYWORDS["send"])])
+    if near is None:
+        hint = ""
+    elif near in ("queue", "timeout"):
+        hint = f"; did you mean {near}?"
+    elif near in NewMessage.__dataclass_fields__:
+        hint = f"; give it with each message: NewMessage(body, {near}=...)"
+    else:
+        hint = "; batches do not have it: use send()"
+    return TypeError(f"send_many(): unknown keyword {name}{hint}")
 
 
 def _taken_out(options: SendOptions) -> tuple[MessageQueue | None, Selector | None, int | None]:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sized
 from typing import TYPE_CHECKING
 
-from rocketc.client.async_producer import AsyncProducer
+from rocketc.client.async_producer import AsyncProducer, unknown_of_many
 from rocketc.client.batching import NewMessage
 from rocketc.client.contexts import Context
 from rocketc.client.counts import ProducerCounts
@@ -28,7 +28,7 @@ from rocketc.remoting.command import Command
 from rocketc.remoting.signing import Credentials
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Never, Unpack
 
     from rocketc.client.async_producer import ReplyOptions, SendOptions
 
@@ -203,6 +203,7 @@ class Producer(Context):
         *,
         queue: MessageQueue | None = None,
         timeout: int | None = None,
+        **unknown: Never,
     ) -> list[SendResult]:
         """Send messages as batches, and return their results in order. See AsyncProducer.send_many().
 
@@ -211,6 +212,8 @@ class Producer(Context):
         ...     [sent.queue_offset for sent in producer.send_many("orders", [b"one", b"two"])]
         [0, 1]
         """
+        if unknown:
+            raise unknown_of_many(unknown)
         waiter = Waiter[list[SendResult]]()
         return self._opened().result(waiter, self._producer._begin_send_many, topic, messages, queue, timeout)
 

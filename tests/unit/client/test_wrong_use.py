@@ -352,6 +352,34 @@ def test_an_unknown_keyword_of_a_send(broker, name):
         raises_soon(TypeError, r"^send\(\): unknown keyword tag; did you mean tags\?", call)
 
 
+@pytest.mark.parametrize(
+    ("keyword", "hint"),
+    [
+        ("tag", "; give it with each message: NewMessage(body, tags=...)"),
+        ("keys", "; give it with each message: NewMessage(body, keys=...)"),
+        ("timout", "; did you mean timeout?"),
+        ("delay", "; batches do not have it: use send()"),
+        ("xyz", ""),
+    ],
+)
+def test_an_unknown_keyword_of_send_many(broker, keyword, hint):
+    async def main():
+        async with AsyncProducer(GROUP, broker.name_server) as producer:
+            await producer.send_many("orders", [b"one"], **{keyword: 1})
+
+    text = f"^{re.escape(f'send_many(): unknown keyword {keyword}{hint}')}$"
+    with Producer(GROUP, broker.name_server) as producer:
+        raises_soon(TypeError, text, lambda: producer.send_many("orders", [b"one"], **{keyword: 1}))
+    raises_soon(TypeError, text, lambda: asyncio.run(main()))
+
+
+def test_an_unknown_keyword_of_a_reply(broker):
+    message = rocketc.decode(rocketc.encode("orders", b"one"))
+    with Producer(GROUP, broker.name_server) as producer:
+        text = r"^reply\(\): unknown keyword tag; did you mean tags\?$"
+        raises_soon(TypeError, text, lambda: producer.reply(message, b"two", tag="web"))
+
+
 @pytest.mark.parametrize("messages", [7, "text", b"bytes"])
 def test_send_many_without_several_messages(broker, messages):
     text = f"messages: expected several messages, got {type(messages).__name__}"
