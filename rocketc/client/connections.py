@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from rocketc.client.bodies import Fields, parse_fields
 from rocketc.client.hooks import Hooks
+from rocketc.client.recent import Recent
 from rocketc.errors import AnswerError, ConnectionLostError, NoAnswerError, NotSentError
 from rocketc.remoting._channel import Call
 from rocketc.remoting.addresses import split_address
@@ -25,6 +26,8 @@ from rocketc.remoting.tls_contexts import tls_connector
 
 T = TypeVar("T")
 Connector = Callable[[str, int], Connect]
+
+_KNOWN_MOST = 1_000
 
 UNREACHABLE = (NotSentError, ConnectionLostError, NoAnswerError)  # another server may answer
 
@@ -64,6 +67,7 @@ class Connections:
             connector = self._tcp if tls is None else tls_connector(tls)
         self._connector = connector
         self._channels: dict[str, Channel] = {}
+        self._known: Recent[str, bool] = Recent(_KNOWN_MOST)  # addresses of forgotten channels that have answered
         self._is_closed = False
 
     async def call(
@@ -188,7 +192,10 @@ class Connections:
     def forget_idle(self) -> None:
         """Forget the addresses without a connection that no call waits for: brokers move, and new ones come."""
         for address in [address for address, channel in self._channels.items() if channel.is_idle]:
-            self._channels.pop(address).close()
+            channel = self._channels.pop(address)
+            channel.close()
+            if channel.is_known:
+                self._known[address] = True
 
     def _channel(self, address: str) -> Channel:
         if self._is_closed:
@@ -202,6 +209,7 @@ class Connections:
             self._channels[address] = Channel(
                 self._connector(host, port), self._chance, functools.partial(self._on_request, address), hook,
                 functools.partial(self._on_connect, address), functools.partial(self._on_lost, address),
+                self._known.get(address) or False,
             )  # fmt: skip
         return self._channels[address]
 

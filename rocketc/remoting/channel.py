@@ -22,7 +22,10 @@ from rocketc.remoting.tls_faults import tls_fault
 
 _log = logging.getLogger("rocketc.remoting")
 
-_SILENT = "the server closed it without any answer; it may accept only TLS"
+_CLOSED = "the server closed it before it answered"
+_SILENT = (
+    "the server closed it without any answer; it may accept only TLS, or it is a proxy that reaches no server behind it"
+)
 _SILENT_TLS = "the server closed it without any answer; it may want another certificate of this client"
 
 RECONNECT_SECONDS = 2.0  # at most, between two attempts to connect
@@ -55,6 +58,7 @@ class Channel(ChannelCore):
     hook        called with each request before it is sent; it may add fields, as a Signer does
     on_connect  called when there is a new connection
     on_lost     called when there is none any more, or its server goes away
+    is_known    the server has answered over an earlier channel, so it accepts connections as this client makes them
     """
 
     def __init__(
@@ -65,8 +69,10 @@ class Channel(ChannelCore):
         hook: Callable[[Command], object] | None = None,
         on_connect: Callable[[], object] = lambda: None,
         on_lost: Callable[[], object] = lambda: None,
+        is_known: bool = False,
     ) -> None:
         super().__init__()
+        self.is_known = is_known
         self._connect, self._chance, self._on_request, self._hook = connect, chance, on_request, hook
         self._on_connect, self._on_lost = on_connect, on_lost
         self.link: _Link | None = None
@@ -240,9 +246,10 @@ class Channel(ChannelCore):
     def lost(self, link: _Link, error: Exception | None) -> None:
         self._leave(link)
         self._links.discard(link)
+        fault = "it was closed" if error is None else connection_fault(error)
         for call in self._waiting.values():
             if call.link is link and not call.answer.done():
-                call.answer.set_exception(ConnectionLostError(f"the connection ended: {error or 'it was closed'}"))
+                call.answer.set_exception(ConnectionLostError(f"the connection ended: {fault}"))
 
     def _expire(self) -> None:
         """End the calls that are due."""
@@ -305,6 +312,7 @@ class _Link(LinkCore, asyncio.Protocol):
             self._decode(data)
             if self._decoder.is_corrupt:
                 raise FrameError(_fault_of(data) if is_first else "a length in a frame is impossible")
+            self.channel.is_known = True
         except FrameError as error:
             _log.warning("%s: %s; the connection is closed", self._transport.get_extra_info("peername"), error)
             self._fault = error
@@ -316,8 +324,8 @@ class _Link(LinkCore, asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if isinstance(error, ssl.SSLError):
             error = ConnectionError(tls_fault(error))
-        elif self._is_silent and not self._is_closing and isinstance(error, ConnectionResetError | None):
-            error = ConnectionError(_SILENT_TLS if self._is_tls else _SILENT)
+        elif not self._is_closing and isinstance(error, ConnectionResetError | None):
+            error = ConnectionError(_CLOSED if self.channel.is_known else _SILENT_TLS if self._is_tls else _SILENT)
         self.channel.lost(self, self._fault or error)
         self.may_write.set()
 
