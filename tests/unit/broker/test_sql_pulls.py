@@ -234,7 +234,7 @@ def test_long_filters_are_compiled_on_a_thread(monkeypatch):
         for wrong in ("", " AND", " OR", " AND"):  # the last one is cached
             data = {"subscriptionData": {"expressionType": "SQL92", "subString": f"{text} AND c IS NULL{wrong}"}}
             assert (asking.ask("CHECK_CLIENT_CONFIG", data)[0] == Code.SUCCESS) == (wrong == "")
-    assert len(threads) == 6 and all(name.startswith(("asyncio_", "uvloop_")) for name in threads)
+    assert len(threads) == 6 and all(name.startswith("rocketc-work-") for name in threads)
 
 
 @pytest.mark.parametrize(("length", "most"), [(30, 700), (900, 600)])
