@@ -126,7 +126,11 @@ class ChangeError(RocketcError):
 
 
 class TopicNotFoundError(RocketcError, LookupError):
-    """No broker of the cluster has a topic, or none of its queues can be used; the message says what to do."""
+    """No broker of the cluster has a topic, or the topic has no queues; the message says what to do."""
+
+
+class TopicPermissionError(RocketcError, PermissionError):
+    """A topic exists, and no broker allows to write it. Nothing was sent; the message says how to allow it."""
 
 
 class PartlySentError(RocketcError):

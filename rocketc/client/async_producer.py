@@ -294,9 +294,9 @@ class AsyncProducer(AsyncContext):
         selector     called with the queues of the topic; returns one of them
         timeout      ms, all attempts included; None: send_msg_timeout
         A send that fails is tried at other brokers, but with `queue`, `selector` or `shard` only there.
-        Raises TypeError and IllegalMessageError for the message; TopicNotFoundError; AnswerError if a broker refuses
-        it; BackpressureError if too much is in flight until the timeout; NotSentError if no broker was reached;
-        ConnectionLostError or NoAnswerError if the message may be stored. UnsupportedError if a broker of RocketMQ 4
+        Raises TypeError and IllegalMessageError for the message; TopicNotFoundError; TopicPermissionError if the topic
+        may not be written; AnswerError if a broker refuses it; BackpressureError if too much is in flight until the
+        timeout; NotSentError if no name server or no broker was reached; ConnectionLostError or NoAnswerError if the message may be stored. UnsupportedError if a broker of RocketMQ 4
         would ignore `delay` or `deliver_at`.
         """
         if self._path is not None:

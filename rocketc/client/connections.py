@@ -68,7 +68,7 @@ class Connections:
         self._connector = connector
         self._channels: dict[str, Channel] = {}
         self._known: Recent[str, bool] = Recent(_KNOWN_MOST)  # addresses of forgotten channels that have answered
-        self._is_closed = False
+        self.is_closed = False
 
     async def call(
         self,
@@ -185,7 +185,7 @@ class Connections:
 
     def close(self) -> None:
         """Close all connections. Requests that wait end with ConnectionLostError."""
-        self._is_closed = True
+        self.is_closed = True
         for channel in self._channels.values():
             channel.close()
 
@@ -198,7 +198,7 @@ class Connections:
                 self._known[address] = True
 
     def _channel(self, address: str) -> Channel:
-        if self._is_closed:
+        if self.is_closed:
             raise NotSentError(f"{address}: the client is closed")
         if address not in self._channels:
             try:
@@ -215,7 +215,7 @@ class Connections:
 
     def plain_channel(self, address: str) -> Channel | None:
         """Return the channel to an address if there is one, and no hook has to see what is sent over it."""
-        channel = None if self._is_closed else self._channels.get(address)
+        channel = None if self.is_closed else self._channels.get(address)
         return None if channel is None or channel.has_hook else channel
 
     def _tcp(self, host: str, port: int) -> Connect:

@@ -87,7 +87,16 @@ class NameServers:
                     raise
                 text = f"{error.args[1]}; it may be a broker: give the address of a name server"
                 raise AnswerError(error.address, text, error.code) from None
-        raise last
+        raise last if self._connections.is_closed else type(last)(f"{last}; {self._advice()}")
+
+    def _advice(self) -> str:
+        """What to do if no name server is reached."""
+        if len(self._addresses) > 1:
+            return f"no name server is reached: check that one of {', '.join(self._addresses)} runs"
+        text = "no name server is reached: check that it runs, and its address"
+        if self.address == LOCAL:
+            text += f"; {LOCAL} is the default if neither name_server nor {NAMESRV_ADDR} is given"
+        return text
 
     async def _look_up(self) -> None:
         """Take the addresses that an HTTP server knows, if there is one. Raises NotSentError."""

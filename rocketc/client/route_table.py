@@ -15,7 +15,7 @@ from rocketc.client.name_servers import NameServers
 from rocketc.client.recent import Recent
 from rocketc.client.routes import MessageQueue, TopicRoute
 from rocketc.client.troubles import Troubles
-from rocketc.errors import AnswerError, NoAnswerError, NotSentError, TopicNotFoundError
+from rocketc.errors import AnswerError, ConnectionLostError, NoAnswerError, NotSentError, TopicNotFoundError
 from rocketc.remoting.route_data import MASTER
 
 _log = logging.getLogger("rocketc.client")
@@ -71,11 +71,14 @@ class RouteTable:
         """Ask where messages of a topic go. The topic does not need to exist if a broker creates topics.
 
         deadline  loop.time() at which this ends
-        Raises TopicNotFoundError, or the error of the name servers.
+        Raises TopicNotFoundError, TopicPermissionError; NotSentError if no name server answers; AnswerError of one.
         """
-        route = await self._ask(topic, deadline)
+        try:
+            route = await self._ask(topic, deadline)
+            usual = None if route is not None else await self._ask(self._create_topic, deadline)
+        except (ConnectionLostError, NoAnswerError) as error:  # only the question may have been carried out
+            raise NotSentError(str(error)) from None
         if route is None:
-            usual = await self._ask(self._create_topic, deadline)
             route = None if usual is None else self._for_new_topic(usual)
             if route is None:
                 raise TopicNotFoundError(
@@ -86,9 +89,7 @@ class RouteTable:
         info = self._publish.get(topic) or self._info(topic, route)  # others may have removed it meanwhile
         if not info.queues:
             self._forget_publish_info(topic)
-            raise TopicNotFoundError(
-                f"topic {topic!r}: none of its queues can be written now: see rocketc admin topics"
-            )
+            raise route.unwritable(topic)
         return info
 
     async def watch(self, topic: str, deadline: float) -> TopicRoute | None:
@@ -145,7 +146,8 @@ class RouteTable:
             task.add_done_callback(lambda done: self._asked(topic, done))
         done, _ = await asyncio.wait({task}, timeout=max(0.0, deadline - self._loop.time()))
         if not done:
-            raise NoAnswerError(f"{self._name_servers.address}: no answer in time to the question where {topic!r} is")
+            address = self._name_servers.address
+            raise NoAnswerError(f"{address}: no answer in time to the question where {topic!r} is; check this server")
         if task.cancelled():
             raise NotSentError("the client is closed")
         return task.result() or self._routes.get(topic)

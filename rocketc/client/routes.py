@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rocketc.client.bodies import Fields
+from rocketc.errors import NotSentError, RocketcError, TopicNotFoundError, TopicPermissionError
 from rocketc.remoting.route_data import BrokerData, QueueData
 from rocketc.remoting.route_data import MessageQueue as MessageQueue  # others import it from here
 from rocketc.tables.topics import PERM_READ, PERM_WRITE
@@ -64,6 +65,29 @@ class TopicRoute:
             return None
         brokers = ", ".join(names)
         return f"topic {topic!r} may not be read on {brokers}; allow it: rocketc admin permissions {topic} --set rw"
+
+    def unwritable(self, topic: str) -> RocketcError:
+        """Return the error for a send to a topic that has no queue to write now: why, and what to do.
+
+        >>> TopicRoute((), (QueueData("broker-a", 4, 4, perm=4),)).unwritable("bills")
+        TopicPermissionError("topic 'bills' may not be written on broker-a; allow it: rocketc admin permissions bills \
+--set rw; if all topics of a broker are so: rocketc admin permissions -b broker-a --set rw")
+        """
+        allowed = {name: one for name, one in self.datas().items() if one.perm & PERM_WRITE}
+        if not allowed:
+            names = list(self.datas())
+            return TopicPermissionError(
+                f"topic {topic!r} may not be written on {', '.join(names)}; "
+                f"allow it: rocketc admin permissions {topic} --set rw; "
+                f"if all topics of a broker are so: rocketc admin permissions -b {names[0]} --set rw"
+            )
+        names = [name for name, one in allowed.items() if one.write_queue_nums > 0]
+        if not names:
+            return TopicNotFoundError(
+                f"topic {topic!r} has no queues to write on {', '.join(allowed)}; "
+                f"give it some: rocketc admin create-topic {topic} --queues 8"
+            )
+        return NotSentError(f"topic {topic!r}: no master of {', '.join(names)} is known now; see rocketc admin brokers")
 
     def misordered(self, topic: str) -> str | None:
         """Return a line about the order of an ordered topic, if some of it cannot be used; None: all is right.

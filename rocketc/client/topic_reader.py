@@ -26,8 +26,6 @@ from rocketc.client.subscriptions import FIRST_WITH_FILTERS
 from rocketc.errors import (
     AnswerError,
     BadRequestError,
-    ConnectionLostError,
-    NoAnswerError,
     NotSentError,
     TopicNotFoundError,
 )
@@ -164,8 +162,6 @@ class TopicReader(AsyncContext):
                 text = "it is not a name server; give the address of a name server, such as 127.0.0.1:9876"
                 raise AnswerError(error.address, text, error.code) from None
             raise
-        except (NoAnswerError, ConnectionLostError) as error:
-            raise type(error)(f"{error}; is it the address of a name server?") from None
 
     def address(self, queue: MessageQueue) -> str:
         """Return the address of the master of a queue, or of a slave while there is no master. Raises NotSentError."""

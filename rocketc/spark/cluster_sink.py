@@ -17,7 +17,7 @@ from rocketc.client.bulk_producer import BulkCounts, BulkError, BulkProducer
 from rocketc.client.connections import UNREACHABLE
 from rocketc.client.loop_thread import LoopThread, give_back_loop, shared_loop
 from rocketc.client.topic_reader import TopicReader
-from rocketc.errors import IllegalMessageError, RocketcError, TopicNotFoundError
+from rocketc.errors import IllegalMessageError, RocketcError, TopicNotFoundError, TopicPermissionError
 from rocketc.remoting.loops import run_on_loop
 from rocketc.spark.cluster_options import Cluster
 from rocketc.spark.cluster_rows import OWN_COLUMNS, RowFault, Rows
@@ -201,7 +201,8 @@ def _row_error(rows: Rows, numbers: Sequence[int], error: Exception) -> RocketcE
     text = f"{rows.describe(numbers[0])}" if numbers else "a row"
     if len(numbers) > 1:
         text += f" and {len(numbers) - 1} more"
-    kind = type(error) if isinstance(error, (*UNREACHABLE, TopicNotFoundError, IllegalMessageError)) else RocketcError
+    kept = (*UNREACHABLE, TopicNotFoundError, TopicPermissionError, IllegalMessageError)
+    kind = type(error) if isinstance(error, kept) else RocketcError
     return kind(f"rocketmq: {text} of a partition: not stored: {error}")
 
 

@@ -526,7 +526,7 @@ def test_http_on_the_port_is_one_line(run):
         code, out, err = run("cat", f"rocketmq://{address}/orders")
     assert (code, out) == (exit_codes.COULD_NOT, "")
     assert err.startswith(f"rocketc: {address}: the connection ended")
-    assert err.endswith("; is it the address of a name server?\n")
+    assert err.endswith("; no name server is reached: check that it runs, and its address\n")
     assert err.count("\n") == 1
 
 

@@ -92,3 +92,20 @@ def test_no_name_server_answers(kinds):
             assert asyncio.get_running_loop().time() - began < 3.2
 
     play(main())
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9876", "10.0.0.1:9876"])
+def test_the_default_address_is_explained(address):
+    async def main():
+        stage = Cluster({"a": stored})
+        stage.servers.clear()
+        producer = stage.producer()
+        producer._access = dataclasses.replace(producer._access, addresses=(address,))
+        async with producer:
+            with pytest.raises(NotSentError) as caught:
+                await producer.send("orders", b"one")
+        text = f"{address}: no connection: Connection refused; no name server is reached: check that it runs, and its"
+        default = "; 127.0.0.1:9876 is the default if neither name_server nor NAMESRV_ADDR is given"
+        assert str(caught.value) == f"{text} address{default if address.startswith('127') else ''}"
+
+    play(main())

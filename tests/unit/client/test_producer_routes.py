@@ -8,7 +8,7 @@ import pytest
 from unit.client.producing import run
 from unit.client.scripted import NAME_SERVER, stored
 
-from rocketc.errors import AnswerError, NotSentError, TopicNotFoundError
+from rocketc.errors import AnswerError, NotSentError, TopicNotFoundError, TopicPermissionError
 from rocketc.remoting.server import Answer
 
 
@@ -24,8 +24,55 @@ def test_topics_that_do_not_exist():
         TopicNotFoundError, match=r"topic 'orders': no broker has it, .* rocketc admin create-topic orders"
     ):
         run(work, {"a": stored}, {"missing": ["orders"], "creates": False})
-    with pytest.raises(TopicNotFoundError, match="none of its queues can be written now"):
-        run(work, {"a": stored}, {"perm": 4})
+
+
+@pytest.mark.parametrize(
+    ("brokers", "queues", "kind", "text"),
+    [
+        ({}, {"perm": 4}, TopicPermissionError,
+         "topic 'orders' may not be written on a, b; allow it: rocketc admin permissions orders --set rw; "
+         "if all topics of a broker are so: rocketc admin permissions -b a --set rw"),
+        ({}, {"writeQueueNums": 0}, TopicNotFoundError,
+         "topic 'orders' has no queues to write on a, b; give it some: rocketc admin create-topic orders --queues 8"),
+        ({"brokerAddrs": {"1": "10.0.2.1:10911"}}, {}, NotSentError,
+         "topic 'orders': no master of a, b is known now; see rocketc admin brokers"),
+    ],
+)  # fmt: skip
+def test_why_a_topic_cannot_be_written(brokers, queues, kind, text):
+    async def work(producer, stage):
+        data = json.loads(stage._route(SimpleNamespace(values={"topic": "orders"})).body)
+        for each, change in (("brokerDatas", brokers), ("queueDatas", queues)):
+            data[each] = [one | change for one in data[each]]
+        stage.name_server.answers[105] = Answer(body=json.dumps(data).encode())
+        for send in (producer.send("orders", b"one"), producer.send_many("orders", [b"one"])):
+            with pytest.raises(kind) as caught:
+                await send
+            assert str(caught.value) == text
+
+    run(work, {"a": stored, "b": stored})
+
+
+def test_a_topic_that_only_some_brokers_allow_to_write():
+    async def work(producer, stage):
+        data = json.loads(stage._route(SimpleNamespace(values={"topic": "orders"})).body)
+        data["queueDatas"][0]["perm"] = 4
+        stage.name_server.answers[105] = Answer(body=json.dumps(data).encode())
+        return {(await producer.send("orders", b"one")).queue.broker_name for _ in range(4)}
+
+    assert run(work, {"a": stored, "b": stored}) == {"b"}
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_name_server_that_does_not_answer(is_cut):
+    """Only the question may have been carried out: a producer knows that its message was not sent."""
+
+    async def work(producer, stage):
+        stage.name_server.answers[105] = lambda call: stage.cut(NAME_SERVER) if is_cut else None
+        for each in (producer.send("orders", b"one"), producer.send_many("orders", [b"one"])):
+            with pytest.raises(NotSentError, match=f"^{NAME_SERVER}: "):
+                await each
+
+    run(work, {"a": stored})
 
 
 def test_a_topic_that_is_created_and_deleted_later():
@@ -67,7 +114,7 @@ def test_two_sends_to_a_topic_that_cannot_be_written():
         sends = [producer.send("orders", b"one") for _ in range(2)]
         return await asyncio.gather(*sends, return_exceptions=True)
 
-    assert [type(one) for one in run(work, {"a": stored}, {"perm": 4})] == [TopicNotFoundError] * 2
+    assert [type(one) for one in run(work, {"a": stored}, {"perm": 4})] == [TopicPermissionError] * 2
 
 
 def test_close_while_a_send_asks_for_a_route():
@@ -130,7 +177,7 @@ def test_a_topic_whose_queues_cannot_be_written_any_more(how):
         stage.perm = 4
         await asyncio.sleep(31)
         for _ in range(2):
-            with pytest.raises(TopicNotFoundError, match="none of its queues can be written now"):
+            with pytest.raises(TopicPermissionError, match="^topic 'orders' may not be written on a; allow it: "):
                 await producer.send("orders", b"two", **how)
         stage.perm = 6
         await producer.send("orders", b"three", **how)

@@ -343,7 +343,7 @@ def test_a_server_that_does_not_know_routes():
 def test_a_name_server_that_does_not_answer():
     cluster = Cluster({"a": stored})
     cluster.name_server.answers[105] = lambda call: None
-    with pytest.raises(NoAnswerError, match="is it the address of a name server"):
+    with pytest.raises(NoAnswerError, match="no name server is reached: check that it runs, and its address"):
         with_reader(cluster, lambda reader: reader.queues("orders"))
 
 
