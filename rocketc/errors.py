@@ -126,7 +126,7 @@ class ChangeError(RocketcError):
 
 
 class TopicNotFoundError(RocketcError, LookupError):
-    """No broker of the cluster has a topic, or the topic has no queues; the message says what to do."""
+    """No broker of the cluster has a topic, or the topic is without queues; the message says what to do."""
 
 
 class TopicPermissionError(RocketcError, PermissionError):

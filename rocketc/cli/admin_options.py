@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -13,8 +12,8 @@ from rocketc.cli.exit_codes import COULD_NOT
 from rocketc.cli.output import command, note
 from rocketc.cli.security_options import security_options, take_security
 from rocketc.client.admin import Admin
-from rocketc.client.name_servers import NAMESRV_ADDR, name_server_addresses
-from rocketc.errors import NotSentError, RocketcError
+from rocketc.client.name_servers import name_server_addresses
+from rocketc.errors import RocketcError
 from rocketc.remoting.loops import run_on_loop
 from rocketc.report.text import show_time
 from rocketc.tables.topics import PERM_INHERIT, PERM_READ, PERM_WRITE
@@ -49,12 +48,7 @@ def admin_command(
                     finally:
                         faults.update(admin.faults)
 
-            try:
-                code = run(asks=lambda work: run_on_loop(asked(work)), **options)
-            except NotSentError as error:
-                if name_server is not None or os.environ.get(NAMESRV_ADDR):
-                    raise
-                raise NotSentError(f"{error}; give the address of a name server with -n or {NAMESRV_ADDR}") from None
+            code = run(asks=lambda work: run_on_loop(asked(work)), **options)
             for fault in faults.values():
                 note(f"left out, not reached: {str(fault).partition(';')[0]}")
             return COULD_NOT if faults else code

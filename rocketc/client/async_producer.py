@@ -296,8 +296,8 @@ class AsyncProducer(AsyncContext):
         A send that fails is tried at other brokers, but with `queue`, `selector` or `shard` only there.
         Raises TypeError and IllegalMessageError for the message; TopicNotFoundError; TopicPermissionError if the topic
         may not be written; AnswerError if a broker refuses it; BackpressureError if too much is in flight until the
-        timeout; NotSentError if no name server or no broker was reached; ConnectionLostError or NoAnswerError if the message may be stored. UnsupportedError if a broker of RocketMQ 4
-        would ignore `delay` or `deliver_at`.
+        timeout; NotSentError if no name server or no broker was reached; ConnectionLostError or NoAnswerError if the
+        message may be stored. UnsupportedError if a broker of RocketMQ 4 would ignore `delay` or `deliver_at`.
         """
         if self._path is not None:
             begun = self._path.begin(

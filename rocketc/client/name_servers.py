@@ -95,7 +95,7 @@ class NameServers:
             return f"no name server is reached: check that one of {', '.join(self._addresses)} runs"
         text = "no name server is reached: check that it runs, and its address"
         if self.address == LOCAL:
-            text += f"; {LOCAL} is the default if neither name_server nor {NAMESRV_ADDR} is given"
+            text += f"; {LOCAL} is the default without name_server (-n) and {NAMESRV_ADDR}"
         return text
 
     async def _look_up(self) -> None:

@@ -67,7 +67,7 @@ class TopicRoute:
         return f"topic {topic!r} may not be read on {brokers}; allow it: rocketc admin permissions {topic} --set rw"
 
     def unwritable(self, topic: str) -> RocketcError:
-        """Return the error for a send to a topic that has no queue to write now: why, and what to do.
+        """Return the error for a send to a topic without a queue to write now: why, and what to do.
 
         >>> TopicRoute((), (QueueData("broker-a", 4, 4, perm=4),)).unwritable("bills")
         TopicPermissionError("topic 'bills' may not be written on broker-a; allow it: rocketc admin permissions bills \
@@ -84,7 +84,7 @@ class TopicRoute:
         names = [name for name, one in allowed.items() if one.write_queue_nums > 0]
         if not names:
             return TopicNotFoundError(
-                f"topic {topic!r} has no queues to write on {', '.join(allowed)}; "
+                f"topic {topic!r} lacks queues to write on {', '.join(allowed)}; "
                 f"give it some: rocketc admin create-topic {topic} --queues 8"
             )
         return NotSentError(f"topic {topic!r}: no master of {', '.join(names)} is known now; see rocketc admin brokers")

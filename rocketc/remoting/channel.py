@@ -23,9 +23,7 @@ from rocketc.remoting.tls_faults import tls_fault
 _log = logging.getLogger("rocketc.remoting")
 
 _CLOSED = "the server closed it before it answered"
-_SILENT = (
-    "the server closed it without any answer; it may accept only TLS, or it is a proxy that reaches no server behind it"
-)
+_SILENT = "the server closed it without any answer; it may accept only TLS, or be a proxy whose server is down"
 _SILENT_TLS = "the server closed it without any answer; it may want another certificate of this client"
 
 RECONNECT_SECONDS = 2.0  # at most, between two attempts to connect

@@ -97,10 +97,12 @@ def test_the_address_of_the_environment(broker, run, monkeypatch):
 def test_an_address_without_a_server(run, monkeypatch):
     monkeypatch.setattr(name_servers, "LOCAL", "127.0.0.1:1")
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    refused = "rocketc: 127.0.0.1:1: no connection: Connection refused"
+    advice = "no name server is reached: check that it runs, and its address"
+    refused = f"rocketc: 127.0.0.1:1: no connection: Connection refused; {advice}"
+    default = "127.0.0.1:1 is the default without name_server (-n) and NAMESRV_ADDR"
     code, out, err = run("admin", "brokers")
-    assert (code, out, err) == (3, "", f"{refused}; give the address of a name server with -n or NAMESRV_ADDR\n")
-    assert run("admin", "brokers", "-n", "127.0.0.1:1") == (3, "", f"{refused}\n")
+    assert (code, out, err) == (3, "", f"{refused}; {default}\n")
+    assert run("admin", "brokers", "-n", "127.0.0.1:2")[2] == f"{refused.replace(':1:', ':2:')}\n"
     code, out, err = run("admin", "brokers", "-n", "host.invalid:9876")
     assert (code, out) == (3, "") and err.startswith("rocketc: host.invalid:9876: no connection: the host name is not ")
 

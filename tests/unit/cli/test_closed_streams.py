@@ -7,7 +7,10 @@ import sys
 import pytest
 from support.command import environment
 
-NOT_REACHED = b"rocketc: 127.0.0.1:1: no connection: Connection refused\n"
+NOT_REACHED = (
+    b"rocketc: 127.0.0.1:1: no connection: Connection refused; "
+    b"no name server is reached: check that it runs, and its address\n"
+)
 CANNOT_WRITE = b"rocketc: can't write: stdout is closed\n"
 NAME_SERVER, READY, JSON = b"name server ready on 127.0.0.1:", b"; Ctrl-C ends it", b'{"name_server": '
 

@@ -12,7 +12,7 @@ from rocketc.remoting.server import Answer, Server
 
 ADDRESS = "10.0.1.0:10911"
 CLOSED = "the connection ended: the server closed it before it answered"
-SILENT = "the connection ended: the server closed it without any answer; it may accept only TLS, or it is a proxy"
+SILENT = "the connection ended: the server closed it without any answer; it may accept only TLS, or be a proxy"
 
 
 class Proxy:

@@ -105,7 +105,7 @@ def test_the_default_address_is_explained(address):
             with pytest.raises(NotSentError) as caught:
                 await producer.send("orders", b"one")
         text = f"{address}: no connection: Connection refused; no name server is reached: check that it runs, and its"
-        default = "; 127.0.0.1:9876 is the default if neither name_server nor NAMESRV_ADDR is given"
+        default = "; 127.0.0.1:9876 is the default without name_server (-n) and NAMESRV_ADDR"
         assert str(caught.value) == f"{text} address{default if address.startswith('127') else ''}"
 
     play(main())

@@ -33,7 +33,7 @@ def test_topics_that_do_not_exist():
          "topic 'orders' may not be written on a, b; allow it: rocketc admin permissions orders --set rw; "
          "if all topics of a broker are so: rocketc admin permissions -b a --set rw"),
         ({}, {"writeQueueNums": 0}, TopicNotFoundError,
-         "topic 'orders' has no queues to write on a, b; give it some: rocketc admin create-topic orders --queues 8"),
+         "topic 'orders' lacks queues to write on a, b; give it some: rocketc admin create-topic orders --queues 8"),
         ({"brokerAddrs": {"1": "10.0.2.1:10911"}}, {}, NotSentError,
          "topic 'orders': no master of a, b is known now; see rocketc admin brokers"),
     ],
@@ -177,7 +177,7 @@ def test_a_topic_whose_queues_cannot_be_written_any_more(how):
         stage.perm = 4
         await asyncio.sleep(31)
         for _ in range(2):
-            with pytest.raises(TopicPermissionError, match="^topic 'orders' may not be written on a; allow it: "):
+            with pytest.raises(TopicPermissionError, match=r"^topic 'orders' may not be written on a; allow it: "):
                 await producer.send("orders", b"two", **how)
         stage.perm = 6
         await producer.send("orders", b"three", **how)
