@@ -27,6 +27,7 @@ from rocketc.cli.signals import Ended, Stop
 from rocketc.config import StoreConfig, refuse_sync_master
 from rocketc.config_fields import Flush
 from rocketc.errors import ClosedError, IllegalMessageError, RocketcError, StoreFullError, StoreIOError
+from rocketc.format.message_keys import joined_keys
 from rocketc.jobs.progress import no_progress
 from rocketc.report.text import many, plain, show_size
 from rocketc.store.cleaning import LogOnDisk
@@ -155,7 +156,7 @@ def put(
         settings["check_before_put_message"] = False  # a message from another store may have a longer topic
     message: dict[str, Any] = {} if topic is None else {"topic": topic}
     texts = dict(properties) | ({PROPERTY_TAGS: tag} if tag is not None else {})
-    texts |= {PROPERTY_KEYS: " ".join(keys)} if keys else {}
+    texts |= {PROPERTY_KEYS: joined_keys(keys)} if keys else {}
     for text in (*texts, *texts.values()):
         text.encode()
     if queue is not None:

@@ -25,6 +25,7 @@ from rocketc.client.hooks import Hooks
 from rocketc.client.in_flight import InFlight
 from rocketc.client.instance import AddressHandler, ClientInstance
 from rocketc.client.outgoing import Body, Outgoing, Packer
+from rocketc.client.queue_choice import check_choice
 from rocketc.client.replies import PUSH_REPLY, SEND_REPLY, Replies, reply_to, reply_topic, request_properties
 from rocketc.client.routes import MessageQueue
 from rocketc.client.security import Tls
@@ -32,7 +33,7 @@ from rocketc.client.send_frames import SEND, SEND_BATCH
 from rocketc.client.send_results import SendResult
 from rocketc.client.sender import Selector, Sender
 from rocketc.client.settings import ProducerOptions, ProducerSettings, settings_of
-from rocketc.client.timed import broker_of
+from rocketc.client.timed import broker_of, explained
 from rocketc.client.tracing import Tracer
 from rocketc.client.waiters import DirectAnswer, End, end_with
 from rocketc.config_fields import did_you_mean, nearest
@@ -283,7 +284,7 @@ class AsyncProducer(AsyncContext):
         topic        created by the broker if it does not exist and the broker creates topics
         body         bytes; compressed above compress_msg_body_over_howmuch
         tags         text by which consumers filter
-        keys         one text, or several, by which the message can be looked up; they must not contain spaces
+        keys         texts by which the message can be looked up: a list, or one text with blanks between the keys
         shard        messages of one shard go into one queue, in the order of their sends
         delay_level  1 to 18, or the name of a level such as "10s": when consumers get the message
         delay        seconds until consumers get the message; for brokers of RocketMQ 5
@@ -291,7 +292,7 @@ class AsyncProducer(AsyncContext):
         properties   by name; names that RocketMQ uses are refused
         flag         a number for the program's own use
         queue        the queue to use; None: the next one
-        selector     called with the queues of the topic; returns one of them
+        selector     called with the queues of the topic; returns one of them. Give one of queue, selector and shard
         timeout      ms, all attempts included; None: send_msg_timeout
         A send that fails is tried at other brokers, but with `queue`, `selector` or `shard` only there.
         Raises TypeError and IllegalMessageError for the message; TopicNotFoundError; TopicPermissionError if the topic
@@ -319,6 +320,7 @@ class AsyncProducer(AsyncContext):
                 result = await self._first_answer(begun)
                 return result if type(result) is SendResult else await self._rest(begun)
         instance = self._opened()
+        check_choice(queue=queue, selector=selector, shard=shard)
         message = self._packer.pack(
             topic,
             body,
@@ -423,7 +425,10 @@ class AsyncProducer(AsyncContext):
         if address is None:
             raise NotSentError(f"{name}: no address of this broker is known now")
         values = {"producerGroup": self.group, "topic": topic, "recallHandle": recall_handle}
-        answer = await instance.connections.call(address, RECALL, values, deadline=deadline)
+        try:
+            answer = await instance.connections.call(address, RECALL, values, deadline=deadline)
+        except AnswerError as error:
+            raise explained(error) from None
         return answer.fields.get("msgId", "")
 
     async def send_many(
@@ -598,6 +603,8 @@ class AsyncProducer(AsyncContext):
 def check_keywords(options: Mapping[str, object], function: str = "send") -> None:
     """Raise TypeError for a keyword that send() or reply() does not have; it names the nearest of those that it has.
 
+    Raises IllegalMessageError if two keywords choose the queue.
+
     >>> check_keywords({"tag": "web"})
     Traceback (most recent call last):
     TypeError: send(): unknown keyword tag; did you mean tags?
@@ -606,6 +613,7 @@ def check_keywords(options: Mapping[str, object], function: str = "send") -> Non
     for name in options:
         if name not in known:
             raise TypeError(f"{function}(): unknown keyword {name}{did_you_mean(name, sorted(known))}")
+    check_choice(**{name: options.get(name) for name in ("queue", "selector", "shard")})
 
 
 def unknown_of_many(unknown: Mapping[str, object]) -> TypeError:

@@ -26,6 +26,7 @@ from rocketc.client._unique_ids import UniqueIds
 from rocketc.client.names import RESERVED, SHARDING_KEY
 from rocketc.client.timed import timer_property
 from rocketc.errors import IllegalMessageError
+from rocketc.format.message_keys import joined_keys
 from rocketc.tables.topics import topic_name_error
 
 _LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"  # a broker may have others
@@ -125,7 +126,7 @@ class Packer:
         if tags is not None:
             entries[PROPERTY_TAGS] = checked_text("tags", tags)
         if keys is not None:
-            entries[PROPERTY_KEYS] = checked_text("keys", keys if isinstance(keys, str) else _joined(keys))
+            entries[PROPERTY_KEYS] = checked_text("keys", joined_keys(keys))
         if shard is not None:
             entries[SHARDING_KEY] = checked_text("shard", shard)
         if delay_level != 0:
@@ -208,12 +209,6 @@ def _own(properties: Mapping[str, str]) -> dict[str, str]:
             raise IllegalMessageError(f"property {name!r}: RocketMQ uses this name; choose another one")
         out[name] = checked_text(f"property {name!r}", value)
     return out
-
-
-def _joined(keys: Iterable[str]) -> str:
-    if not isinstance(keys, Iterable):
-        raise TypeError(f"keys: expected str, or several of them, got {type(keys).__name__}")
-    return " ".join(keys)
 
 
 def checked_text(what: str, value: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Container, Sequence
 from rocketc.client._send_path import Turn
 from rocketc.client.recent import Recent
 from rocketc.client.routes import MessageQueue
+from rocketc.errors import IllegalMessageError
 from rocketc.format._encoding import java_hash
 
 # After a send that took at least the first number of ms, its broker is avoided for the second number of ms.
@@ -58,6 +59,19 @@ class RoundRobin:
             i, queue = 1, queues[(turn.value + 1) % len(queues)]
         turn.value += i
         return queue
+
+
+def check_choice(**ways: object) -> None:
+    """Raise IllegalMessageError if more than one argument of a send chooses the queue.
+
+    >>> check_choice(queue=None, shard="c-7")
+    >>> check_choice(queue=1, shard="c-7")
+    Traceback (most recent call last):
+    rocketc.errors.IllegalMessageError: give queue or shard, not both: each chooses the queue of the message
+    """
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise IllegalMessageError(f"give {given[0]} or {given[1]}, not both: each chooses the queue of the message")
 
 
 def queue_of_shard(shard: str, queues: Sequence[MessageQueue]) -> MessageQueue:

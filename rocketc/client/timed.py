@@ -11,7 +11,8 @@ import datetime
 import math
 
 from rocketc.client.names import TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS
-from rocketc.errors import IllegalMessageError, UnsupportedError
+from rocketc.errors import AnswerError, IllegalMessageError, UnsupportedError
+from rocketc.remoting.codes import Code
 from rocketc.remoting.versions import V5_0_0, version_name
 
 TIMERS_SINCE = V5_0_0  # brokers before it ignore the properties, and deliver at once
@@ -83,3 +84,19 @@ def broker_of(recall_handle: str) -> str:
     if len(parts) != 5 or parts[0] != "v1":
         raise IllegalMessageError("recall_handle: this is not the recall_handle of a SendResult")
     return parts[2]
+
+
+_RECALL_HINTS = {
+    Code.NO_PERMISSION: "the broker needs recallMessageEnable=true",
+    Code.REQUEST_CODE_NOT_SUPPORTED: "brokers take messages back since RocketMQ 5.3.1",
+}
+
+
+def explained(error: AnswerError) -> AnswerError:
+    """Return the error of a recall, with what the operator of the broker can do.
+
+    >>> str(explained(AnswerError("10.0.0.1:10911", "answered with 16", Code.NO_PERMISSION)))
+    '10.0.0.1:10911: answered with 16; the broker needs recallMessageEnable=true'
+    """
+    hint = _RECALL_HINTS.get(error.code) if error.code is not None else None
+    return error if hint is None else AnswerError(error.address, f"{error.args[1]}; {hint}", error.code)

@@ -21,6 +21,7 @@ from rocketc.log._queue_offsets cimport QueueOffsets
 
 from rocketc import _layout as layout
 from rocketc.errors import IllegalMessageError
+from rocketc.format.message_keys import joined_keys
 from rocketc.status import PutStatus
 
 cdef extern from "Python.h":
@@ -161,7 +162,10 @@ cdef class MessageArgsEncoder:
         if keys is not None and not isinstance(keys, str):
             if isinstance(keys, bytes):
                 raise TypeError("keys must be str or a list of str, not bytes; decode them: keys.decode()")
-            keys = " ".join(keys)
+            try:
+                keys = joined_keys(keys)
+            except IllegalMessageError as error:
+                raise illegal_message(str(error)) from None
         if properties is not None:
             p = self._add_properties(c, p, properties, tags, keys) if PyDict_CheckExact(properties) else NULL
         if p != NULL and keys is not None and PyUnicode_GET_LENGTH(keys) > 0:

@@ -168,7 +168,12 @@ def test_recalls():
         [call] = [one for one in stage.brokers["a"].asked if one.command.code == 370]
         assert call.values == {"producerGroup": "shop", "topic": "orders", "recallHandle": HANDLE}
         stage.brokers["a"].answers[370] = Answer(Code.NO_PERMISSION, remark="recall failed, operation is forbidden")
-        with pytest.raises(AnswerError, match=r"RECALL_MESSAGE was answered with 16 .*forbidden"):
+        with pytest.raises(
+            AnswerError, match=r"RECALL_MESSAGE was answered with 16 .*forbidden; .*recallMessageEnable=true"
+        ):
+            await producer.recall("orders", HANDLE)
+        stage.brokers["a"].answers[370] = Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark="not supported")
+        with pytest.raises(AnswerError, match="not supported; brokers take messages back since"):
             await producer.recall("orders", HANDLE)
         other = base64.urlsafe_b64encode(b"v1 orders x 1764000000000 0A").decode()
         with pytest.raises(NotSentError, match="x: no address of this broker is known now"):

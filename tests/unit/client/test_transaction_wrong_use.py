@@ -35,6 +35,7 @@ def test_wrong_calls():
             ("orders", b"one", {"deliver_at": 5}, IllegalMessageError, "deliver_at: a message of a transaction cannot"),
             ("orders", b"one", {"properties": {"PGROUP": "x"}}, IllegalMessageError, "RocketMQ uses this name"),
             ("orders", b"one", {"timeout": 0}, ValueError, "timeout"),
+            ("orders", b"one", {"queue": 1, "selector": min}, IllegalMessageError, "give queue or selector, not both"),
             ("orders", b"one", {"colour": 7}, TypeError, "colour"),
         ]:
             with pytest.raises(kind, match=text):

@@ -18,6 +18,7 @@ from rocketc.client import (
     AsyncProducer,
     AsyncPullConsumer,
     AsyncTransactionProducer,
+    MessageQueue,
     Producer,
     PullConsumer,
     PushConsumer,
@@ -308,6 +309,7 @@ def test_a_group_with_a_long_name(client):
         KINDS[client]("g" * (most + 1))
 
 
+QUEUE = MessageQueue("orders", "broker-a", 0)
 OF_SEND = [
     ({"topic": 7}, TypeError, "topic: expected str, got int"),
     ({"topic": "my orders"}, IllegalMessageError, "topic 'my orders': a topic name may only have letters"),
@@ -317,7 +319,10 @@ OF_SEND = [
     ({"body": b""}, IllegalMessageError, ""),
     ({"tags": 7}, TypeError, "tags: expected str, got int"),
     ({"keys": 7}, TypeError, "keys: expected str, or several of them, got int"),
-    ({"keys": ["a", 7]}, TypeError, "sequence item 1: expected str instance, int found"),
+    ({"keys": ["a", 7]}, TypeError, "keys: expected str, got int"),
+    ({"keys": ["a", "order 7"]}, IllegalMessageError, "keys: 'order 7' contains a blank, which separates keys"),
+    ({"keys": ["a", ""]}, IllegalMessageError, "keys: one of them is empty; leave it out"),
+    ({"keys": b"a"}, TypeError, "keys: expected str, or several of them, got bytes"),
     ({"shard": 7}, TypeError, "shard: expected str, got int"),
     ({"properties": [1]}, TypeError, "properties: expected a mapping, got list"),
     ({"properties": {"a": 1}}, TypeError, "property 'a': expected str, got int"),
@@ -326,6 +331,9 @@ OF_SEND = [
     ({"timeout": "1"}, TypeError, "timeout: expected int, got str"),
     ({"timeout": 0}, ValueError, "timeout is 0; allowed are 1 to"),
     ({"queue": 0}, TypeError, "queue: expected a MessageQueue, got int"),
+    ({"queue": QUEUE, "shard": "c-7"}, IllegalMessageError, "give queue or shard, not both: each chooses the queue"),
+    ({"selector": min, "shard": "c-7"}, IllegalMessageError, "give selector or shard, not both: each chooses"),
+    ({"queue": QUEUE, "selector": min}, IllegalMessageError, "give queue or selector, not both: each chooses"),
     ({"selector": 7}, TypeError, "selector: expected a function, got int"),
     ({"selector": lambda queues: 7}, ValueError, "the selector returned 7, which is not a queue of topic 'orders'"),
 ]
@@ -344,6 +352,8 @@ def test_arguments_of_a_send(broker, wrong, kind, text):
         for call in (
             lambda: producer.send(topic, body, **arguments),
             lambda: producer.send_async(topic, body, **arguments).result(),
+            lambda: producer.send_oneway(topic, body, **arguments),
+            lambda: producer.request(topic, body, **arguments),
             lambda: asyncio.run(main()),
         ):
             raises_soon(kind, f"^{re.escape(text)}", call)

@@ -12,6 +12,7 @@ from support import oracle
 from support.put_checks import items, records, refused, stored
 
 import rocketc
+from rocketc.errors import IllegalMessageError
 from rocketc.status import PutStatus
 
 V4, V6 = ("10.1.2.3", 54321), ("1050::5:600:300c:326b", 123)
@@ -103,6 +104,17 @@ def test_tags_and_keys(open_store):
     assert found[1] == b"a\x01b\x02KEYS\x01k1 k2\x02TAGS\x01A\x02"
     assert found[2] == b""
     assert found[3] == b"a\x01b\x02TAGS\x01A\x02"
+
+
+def test_several_keys_are_one_key_each(open_store):
+    store = open_store()
+    with pytest.raises(IllegalMessageError, match="keys: 'order 7' contains a blank, which separates keys") as raised:
+        store.put("t", b"", keys=["a", "order 7"])
+    assert raised.value.status is PutStatus.MESSAGE_ILLEGAL
+    with pytest.raises(IllegalMessageError, match="keys: one of them is empty; leave it out"):
+        store.put_many("t", [b""], keys=["a", ""])
+    with pytest.raises(TypeError, match="keys: expected str, got int"):
+        store.put("t", b"", keys=[1])
 
 
 @pytest.mark.parametrize(
