@@ -106,5 +106,5 @@ def test_a_worker(broker):
             timer.cancel()
             worker.kill()
     text = "".join(lines)
-    assert worker.returncode == 0 and "INFO w-1: billed one book\n" in text and "INFO ending\n" in text
+    assert worker.returncode == 0 and "INFO w-1: billed one book\n" in text and "INFO ended\n" in text
     assert "ValueError: what is 'what?'?" in text and "w-2: billed" not in text

@@ -31,13 +31,13 @@ def stop(number: int, frame: object) -> None:
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     signal.signal(signal.SIGTERM, stop)
-    with PushConsumer("billing", consume_from_where="CONSUME_FROM_FIRST_OFFSET") as consumer:  # NAMESRV_ADDR
-        consumer.subscribe("orders", listener=bill)
-        log.info("ready")
-        try:
+    try:
+        with PushConsumer("billing", consume_from_where="CONSUME_FROM_FIRST_OFFSET") as consumer:  # NAMESRV_ADDR
+            consumer.subscribe("orders", listener=bill)
+            log.info("ready")
             consumer.wait()
-        except KeyboardInterrupt:
-            log.info("ending")
+    except KeyboardInterrupt:
+        log.info("ended")
 
 
 if __name__ == "__main__":
