@@ -286,7 +286,7 @@ class AsyncTransactionProducer(AsyncProducer):
         assert self._instance is not None
         try:
             if not context.address:
-                raise NotSentError("no master of the broker is known now")
+                raise NotSentError("no master of the broker that has the half message is known now")
             try:
                 await self._instance.connections.send(context.address, END_TRANSACTION, fields, remark=remark)
             except ValueError as error:  # the broker gave an id that is larger than a request

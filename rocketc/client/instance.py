@@ -177,15 +177,15 @@ class ClientInstance:
             remark = f" request type {command.code} not supported"
             reply(Command(Code.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
             return
-        self.begin(self._handle(handler, command, reply))
+        self.begin(self._handle(address, handler, command, reply))
 
-    async def _handle(self, handler: Handler, command: Command, reply: Reply) -> None:
+    async def _handle(self, address: str, handler: Handler, command: Command, reply: Reply) -> None:
         try:
             answer = handler(command)
             if answer is not None and not isinstance(answer, Command):
                 answer = await answer
         except Exception as error:
-            _log.warning("request %d of a broker failed", command.code, exc_info=True)
+            _log.warning("%s: request %d of the broker failed", address, command.code, exc_info=True)
             answer = Command(Code.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
         if answer is not None:
             reply(answer)
@@ -205,7 +205,8 @@ class ClientInstance:
             try:
                 await work()
             except Exception:
-                _log.warning("a periodic task of a client failed; it runs again", exc_info=True)
+                text = "%s: a periodic task of the client failed; it runs again"
+                _log.warning(text, self.client_id, exc_info=True)
 
     async def _refresh(self) -> None:
         await self.routes.refresh(self._settings.mq_client_api_timeout / 1000)

@@ -40,6 +40,8 @@ from rocketc.errors import (
 
 _log = logging.getLogger("rocketc.client")
 
+_DOUBTFUL = (ConnectionLostError, NoAnswerError)  # the broker may have stored the message
+
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
@@ -146,10 +148,10 @@ class Sender:
                 if is_last or (isinstance(error, AnswerError) and error.code not in RETRY):
                     if stored is not None:
                         return stored
-                    if doubt is not None and isinstance(error, NotSentError):
+                    if doubt is not None and not isinstance(error, _DOUBTFUL):
                         raise _with_attempts(type(doubt)(f"{error}; before that, {doubt}"), topic, tried) from None
                     raise _with_attempts(error, topic, tried) from None
-                if isinstance(error, ConnectionLostError | NoAnswerError):
+                if isinstance(error, _DOUBTFUL):
                     doubt = error
                 self.retries += 1
                 _log.debug("%s: attempt %d failed, at %s: %s", topic, len(tried), chosen.broker_name, error)
@@ -319,7 +321,10 @@ def _with_properties(message: Outgoing, context: SendContext, code: int) -> Outg
 def _with_attempts(error: Exception, topic: str, tried: list[str]) -> Exception:
     """The error of the last attempt, with what was sent and where."""
     where = ", ".join(dict.fromkeys(tried))
-    text = f"topic {topic!r} was not sent in {len(tried)} attempt{'s' * (len(tried) > 1)} (broker {where})"
+    attempts = f"{len(tried)} attempt{'s' * (len(tried) > 1)} (broker {where})"
+    if isinstance(error, _DOUBTFUL):
+        return type(error)(f"topic {topic!r}: the message may be stored; {attempts} did not confirm it: {error}")
+    text = f"topic {topic!r} was not sent in {attempts}"
     if isinstance(error, AnswerError):
         return AnswerError(error.address, f"{text}: {error.args[1]}", error.code)
     return type(error)(f"{text}: {error}")

@@ -193,7 +193,7 @@ def test_what_is_not_a_reply(values, body, caplog):
 
     stage.play(work)
     assert [one.code for one in stage.answers] == [Code.SYSTEM_ERROR] and stage.answers[0].remark
-    assert "request 326 of a broker failed" in caplog.text
+    assert "request 326 of the broker failed" in caplog.text
 
 
 def test_fields_of_a_reply():
