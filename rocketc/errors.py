@@ -53,7 +53,10 @@ class BadRequestError(RocketcError, ValueError):
 
 
 class SubscriptionError(RocketcError, ValueError):
-    """The expression of a subscription cannot be parsed. A broker answers SUBSCRIPTION_PARSE_FAILED."""
+    """The expression of a subscription cannot be parsed. A broker answers SUBSCRIPTION_PARSE_FAILED.
+
+    Also: a topic of a push consumer lacks a listener, or has a second one, or consumers of a group differ.
+    """
 
 
 class SqlError(RocketcError, ValueError):
@@ -170,7 +173,10 @@ class BackpressureError(RocketcError, BlockingIOError):
 
 
 class AssignmentError(RocketcError, RuntimeError):
-    """A pull consumer does not have the queue of a call now, or a call mixes subscribed topics and assigned queues."""
+    """A pull consumer does not have the queue of a call now.
+
+    Also: it lacks topics or queues, or a call mixes subscribed topics and assigned queues.
+    """
 
 
 class QueueOffsetError(RocketcError, ValueError):

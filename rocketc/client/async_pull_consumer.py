@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rocketc.client.access import access_to, check_consumer_group
 from rocketc.client.contexts import AsyncContext, check_loop
 from rocketc.client.counts import ConsumerCounts
+from rocketc.client.group_subscriptions import note_change
 from rocketc.client.hooked_consumer import HookedConsumer
 from rocketc.client.hooks import Hooks
 from rocketc.client.pull_core import Poll, PullCore
@@ -118,13 +119,14 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
     # topics or queues
 
     async def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
-        """Receive the messages of a topic, as a member of the group; or change the expression of one.
+        """Receive the messages of a topic, as a member of the group; or change the expression of one: that is logged.
 
         tags  between `||`; "*": all messages. Messages that were pulled before a change are still returned
         sql   an expression of SQL92 instead of tags; the broker must have enablePropertyFilter
         Raises AssignmentError after assign(), IllegalMessageError for the name of the topic, SubscriptionError or
         SqlError for the expression, AnswerError if a broker refuses it, and the error of the name servers. The topic
-        does not need to exist yet.
+        does not need to exist yet. Raises SubscriptionError also if another consumer of the group in this process has
+        other subscriptions; start() does so, too.
         """
         subscription = subscription_of(topic, tags, sql)
         self._note_topic(subscription)
@@ -136,6 +138,7 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
         if self._core is None:
             if self._assigned is not None:
                 raise AssignmentError("this consumer has assigned queues: use another one to subscribe to topics")
+            note_change(self.group, self._topics.get(subscription.topic), subscription)
             self._topics[subscription.topic] = subscription
 
     async def unsubscribe(self, topic: str) -> None:
@@ -192,7 +195,7 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
 
         timeout      ms to wait for the first one; None: poll_timeout_millis
         max_records  the most; None: pull_batch_size
-        A poll() that is canceled loses nothing.
+        A poll() that is canceled loses nothing. Raises AssignmentError without topics and queues.
         """
         return await self._poll(timeout, max_records)
 

@@ -97,7 +97,7 @@ class ClientInstance:
         """
         for member, group in self._groups():
             other = _members.get((self.client_id, member, group))
-            if other is not None and other._is_member and not other._loop.is_closed():
+            if other is not None and other.is_member:
                 raise ValueError(
                     f"the group {group!r} has the client {self.client_id} already: give each another instance_name"
                 )
@@ -135,6 +135,11 @@ class ClientInstance:
         if leaving:
             await asyncio.wait(leaving)  # they end with the connections
         await asyncio.sleep(0)  # the transports close
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it has started, and has not left its groups."""
+        return self._is_member and not self._loop.is_closed()
 
     @property
     def is_closed(self) -> bool:

@@ -13,6 +13,7 @@ from rocketc.client.access import Access
 from rocketc.client.asked import AskedConsumer
 from rocketc.client.counts import ConsumerCounts, consumer_counts
 from rocketc.client.filter_checks import FilterChecks
+from rocketc.client.group_subscriptions import GroupSubscriptions, note_change
 from rocketc.client.hook_contexts import ConsumeContext
 from rocketc.client.hooks import Hooks
 from rocketc.client.instance import ClientInstance, Handler
@@ -62,6 +63,12 @@ class PullCore:
             handlers=handlers,
             has_consumers=True,
         )
+        self._in_group = GroupSubscriptions(
+            self._instance,
+            access.addresses,
+            group,
+            lambda: self._subscriptions.copy() if self.member.assigned is None else {},
+        )
         self._filters = FilterChecks(self._instance, group, settings.mq_client_api_timeout / 1000)
         self.tracer: Tracer | None = None
         if settings.enable_msg_trace:
@@ -93,6 +100,7 @@ class PullCore:
 
     def _heartbeat(self) -> Mapping[str, Any]:
         """A consumer of chosen queues is not a member: other consumers of the group do not leave it a share."""
+        self._in_group.watch(self._loop.time())
         if self.member.assigned is not None:
             return heartbeat_members([], [_INNER_GROUP])
         subscriptions = tuple(self._subscriptions.values())
@@ -110,6 +118,7 @@ class PullCore:
     async def start(self) -> None:
         """Begin. subscribe() and assign() may come before or after it."""
         self._instance.start()
+        self._in_group.join()
         if self.tracer is not None:
             self.tracer.start()
         await self.member.start()
@@ -128,7 +137,9 @@ class PullCore:
         topic = subscription.topic
         if self._is_running:
             await self._filters.check_new(subscription, is_new=topic not in self._subscriptions)
+            self._in_group.check(subscription)
         before = self._subscriptions.get(topic)
+        note_change(self.group, before, subscription)
         self._subscriptions[topic] = subscription.renewed(self._wall())
         if self._is_running:
             try:
@@ -174,11 +185,13 @@ class PullCore:
                 turn.set_result(None)
 
     async def poll(self, seconds: float | None, most: int, poll: Poll | None = None) -> list[Message]:
-        """Return the next messages; an empty list if none comes in time.
+        """Return the next messages; an empty list if none comes in time. Raises AssignmentError without topics.
 
         seconds  None: for ever
         """
         self.check_open()
+        if not self._subscriptions:
+            raise AssignmentError("this consumer lacks topics or queues: call subscribe() or assign() before it polls")
         self.member.queues.begin()
         self._commit_finished()
         end = None if seconds is None else self._loop.time() + seconds

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ssl
 import threading
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -24,7 +25,7 @@ from rocketc.client.security import Credentials, Tls
 from rocketc.client.settings import ConsumerOptions, ConsumerSettings, settings_of
 from rocketc.client.subscriptions import SubscriptionData, subscription_of
 from rocketc.client.tracing import Tracer
-from rocketc.errors import ClosedError
+from rocketc.errors import ClosedError, SubscriptionError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -77,7 +78,8 @@ class PushConsumer(HookedConsumer, Context):
         self._access: Access = access_to(name_server, credentials, tls)
         self._is_orderly = orderly
         self._settings = settings_of(ConsumerSettings, options)
-        self._subscriptions: dict[str, tuple[SubscriptionData, Listener, bool]] = {}  # until start()
+        self._subscriptions: dict[str, tuple[SubscriptionData, Listener, bool]] = {}
+        self._without_listener: set[str] = set()  # topics of subscribe() whose decorator has not got its function
         self._hooks = Hooks("consume")
         self._thread: LoopThread | None = None
         self._core: PushCore | None = None
@@ -131,7 +133,9 @@ class PushConsumer(HookedConsumer, Context):
         listener  called with a Message, or with a list of them if consume_message_batch_max_size is above 1
         auto_commit  False, of an orderly consumer: the listener is called with an OrderlyContext, too, and commits
         Raises IllegalMessageError for the name of the topic, SubscriptionError or SqlError for the expression,
-        AnswerError if a broker refuses it.
+        AnswerError if a broker refuses it. SubscriptionError also if the topic has a listener already, or if another
+        consumer of the group in this process has other subscriptions. To change one, call unsubscribe() before.
+        Without a function, start() and wait() raise SubscriptionError.
         """
         subscription = subscription_of(topic, tags, sql)
         if not auto_commit and not self._is_orderly:
@@ -140,23 +144,36 @@ class PushConsumer(HookedConsumer, Context):
             raise ClosedError("the consumer is closed")
 
         def add(function: Callable[..., object]) -> None:
+            self._without_listener.discard(topic)
             if not callable(function):
                 raise TypeError(f"a listener must be a function, not {type(function).__name__}")
             check_caller()
             with self._turn:  # a start() in another thread comes to its end
+                if topic in self._subscriptions:
+                    raise SubscriptionError(
+                        f"topic {topic!r} has a listener already: give all tags in one call, or call unsubscribe() "
+                        "before you replace it"
+                    )
+                self._subscriptions[topic] = subscription, function, auto_commit
                 if self._thread is None and not self._is_closed:
-                    self._subscriptions[topic] = subscription, function, auto_commit
                     return
-            thread, core = self._running()
-            thread.run(core.subscribe(subscription, function, auto_commit=auto_commit))
+            try:
+                thread, core = self._running()
+                thread.run(core.subscribe(subscription, function, auto_commit=auto_commit))
+            except BaseException:
+                self._subscriptions.pop(topic, None)
+                raise
 
-        def decorate(function: Callable[..., object]) -> Callable[..., object]:
-            add(function)
-            return function
-
-        if listener is not None:
+        if listener is None:
+            self._without_listener.add(topic)
+        else:
             add(listener)
-        return decorate
+        return _Decorator(topic, add, is_used=listener is not None)
+
+    def _check_listeners(self) -> None:
+        """Raise SubscriptionError if a subscribe() has not got its function."""
+        for topic in sorted(self._without_listener):
+            raise SubscriptionError(_without_listener(topic))
 
     def _check_not_started(self) -> None:
         if self._thread is not None or self._is_closed:
@@ -166,6 +183,7 @@ class PushConsumer(HookedConsumer, Context):
         """Receive no more messages of a topic, but for those that failed before: they still come to its listener."""
         check_caller()
         with self._turn:
+            self._without_listener.discard(topic)
             self._subscriptions.pop(topic, None)
             if self._thread is None and not self._is_closed:
                 return
@@ -180,6 +198,7 @@ class PushConsumer(HookedConsumer, Context):
                 raise ClosedError("the consumer is closed; a consumer cannot be started twice")
             if self._thread is not None:
                 return
+            self._check_listeners()
             thread = shared_loop()
             try:
                 self._core = thread.run(self._open())
@@ -218,9 +237,11 @@ class PushConsumer(HookedConsumer, Context):
         """Wait until another thread calls close(); return whether one did.
 
         timeout  seconds; None: for ever. Ctrl-C, and what a signal handler raises, end the wait
+        Raises SubscriptionError if a subscribe() lacks a listener: no message would come.
         """
         if not self._end.is_set():
             self._running()
+            self._check_listeners()
         return self._end.wait(timeout)
 
     def close(self) -> None:
@@ -252,3 +273,23 @@ class PushConsumer(HookedConsumer, Context):
             )
         thread.check_process()
         return thread, core
+
+
+class _Decorator:
+    """What subscribe() returns: it gives the topic to the function that it decorates."""
+
+    def __init__(self, topic: str, add: Callable[[Callable[..., object]], None], *, is_used: bool) -> None:
+        self._topic, self._add, self._is_used = topic, add, is_used
+
+    def __call__(self, function: Callable[..., object]) -> Callable[..., object]:
+        self._is_used = True
+        self._add(function)
+        return function
+
+    def __del__(self) -> None:
+        if not self._is_used:
+            warnings.warn(_without_listener(self._topic), RuntimeWarning, stacklevel=2)
+
+
+def _without_listener(topic: str) -> str:
+    return f"subscribe({topic!r}) lacks a listener: decorate a function with it, or give listener="

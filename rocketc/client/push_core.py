@@ -17,6 +17,7 @@ from rocketc.client.concurrent_service import Listener, ServiceParts
 from rocketc.client.counts import ConsumerCounts, consumer_counts
 from rocketc.client.filter_checks import FilterChecks
 from rocketc.client.group_member import GroupMember
+from rocketc.client.group_subscriptions import GroupSubscriptions
 from rocketc.client.hook_contexts import hooked_listener
 from rocketc.client.hooks import Hooks
 from rocketc.client.instance import ClientInstance, Handler
@@ -88,6 +89,12 @@ class PushCore:
             has_consumers=True,
             has_stable_id=is_broadcasting,
         )
+        self._in_group = GroupSubscriptions(
+            self._instance,
+            access.addresses,
+            group,
+            lambda: {topic: one for topic, one in self._subscriptions.items() if topic != retries},
+        )
         self._filters = FilterChecks(self._instance, group, settings.mq_client_api_timeout / 1000)
         self.tracer: Tracer | None = None
         if settings.enable_msg_trace:
@@ -132,6 +139,7 @@ class PushCore:
         return consumer_counts(self.client_id, self.group, self._member.counts, list(self._member.owned.values()))
 
     def _heartbeat(self) -> Mapping[str, Any]:
+        self._in_group.watch(self._member.now() / 1000)
         subscriptions = tuple(self._subscriptions.values())
         return heartbeat_members(
             [ConsumerData(self.group, subscriptions, message_model=self._model, consume_from_where=self._where)],
@@ -159,6 +167,7 @@ class PushCore:
     async def start(self) -> None:
         """Take a share of the queues, and begin to pull."""
         self._instance.start()
+        self._in_group.join()
         if self.tracer is not None:
             self.tracer.start()
         await self._member.start()
@@ -175,6 +184,7 @@ class PushCore:
         topic = subscription.topic
         if self._is_running:
             await self._filters.check_new(subscription, is_new=topic not in self._subscriptions)
+            self._in_group.check(subscription)
         before = self._listeners.get(topic), self._subscriptions.get(topic), topic in self._manual
         call = getattr(listener, "__call__", None)  # noqa: B004
         called = call if inspect.iscoroutinefunction(call) else listener  # an object may have one, too

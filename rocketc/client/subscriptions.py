@@ -60,6 +60,11 @@ class SubscriptionData:
     def _tag_set(self) -> frozenset[str]:
         return frozenset(self.tags)
 
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """What is equal for expressions that want the same messages: the order of tags does not count."""
+        return (frozenset(self.tags),) if self.tags else (self.expression_type, self.sub_string)
+
     def wanted(self, messages: Sequence[M]) -> Sequence[M]:
         """Return the messages whose tag is in the expression: brokers compare only hashes of tags.
 

@@ -86,7 +86,7 @@ def broker_of(recall_handle: str) -> str:
     return parts[2]
 
 
-_RECALL_HINTS = {
+_RECALL_HINTS: dict[int | None, str] = {
     Code.NO_PERMISSION: "the broker needs recallMessageEnable=true",
     Code.REQUEST_CODE_NOT_SUPPORTED: "brokers take messages back since RocketMQ 5.3.1",
 }
@@ -98,5 +98,5 @@ def explained(error: AnswerError) -> AnswerError:
     >>> str(explained(AnswerError("10.0.0.1:10911", "answered with 16", Code.NO_PERMISSION)))
     '10.0.0.1:10911: answered with 16; the broker needs recallMessageEnable=true'
     """
-    hint = _RECALL_HINTS.get(error.code) if error.code is not None else None
+    hint = _RECALL_HINTS.get(error.code)
     return error if hint is None else AnswerError(error.address, f"{error.args[1]}; {hint}", error.code)

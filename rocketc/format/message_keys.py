@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rocketc.errors import IllegalMessageError
 
 
-def joined_keys(keys: str | Iterable[str]) -> str:
+def joined_keys(keys: object) -> str:
     """Return the value of the property. A text is one already; of several texts, each is one key.
 
     Raises TypeError; IllegalMessageError for one of several texts that is not one key.
@@ -22,12 +22,13 @@ def joined_keys(keys: str | Iterable[str]) -> str:
         return keys
     if isinstance(keys, bytes | bytearray) or not isinstance(keys, Iterable):
         raise TypeError(f"keys: expected str, or several of them, got {type(keys).__name__}")
-    found = list(keys)
-    for key in found:
+    found = list[str]()
+    for key in keys:
         if not isinstance(key, str):
             raise TypeError(f"keys: expected str, got {type(key).__name__}")
         if " " in key:
             raise IllegalMessageError(f"keys: {key!r} contains a blank, which separates keys; use another character")
         if not key:
             raise IllegalMessageError("keys: one of them is empty; leave it out")
+        found.append(key)
     return " ".join(found)

@@ -275,7 +275,7 @@ def test_wrong_calls():
             ("orders", b"x", {"tags": 7}, TypeError, "tags: expected str, got int"),
             ("orders", b"x", {"tags": "a\x01b"}, IllegalMessageError, r"tags: 'a\\x01b' is empty or contains"),
             ("orders", b"x", {"keys": []}, IllegalMessageError, "keys: '' is empty"),
-            ("orders", b"x", {"keys": [7]}, TypeError, "expected str instance, int found"),
+            ("orders", b"x", {"keys": [7]}, TypeError, "keys: expected str, got int"),
             ("orders", b"x", {"shard": ""}, IllegalMessageError, "shard: '' is empty"),
             ("orders", b"x", {"delay_level": "11s"}, IllegalMessageError, "delay_level: '11s' is not one of 1s, 5s"),
             ("orders", b"x", {"delay_level": -1}, IllegalMessageError, "delay_level"),

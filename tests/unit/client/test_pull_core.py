@@ -149,7 +149,8 @@ def test_calls_that_are_canceled_at_each_moment(what):
             }
             if what != "start":
                 await one.start()
-                await one.poll(1000 if topics else 0)
+                if topics:
+                    await one.poll(1000)
             call = asyncio.ensure_future(calls[what]())
             await asyncio.sleep(moment * 0.003)
             call.cancel()

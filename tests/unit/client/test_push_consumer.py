@@ -345,6 +345,7 @@ def test_close_by_a_listener(broker, producer):
     with one:
         assert "use the async client there" in take(errors, 1)[0]
         assert one.wait(0.01) is False
+        one.unsubscribe("closes-itself")
         one.subscribe("closes-itself", listener=lambda message: one.close())
         producer.send("closes-itself", b"y")
         assert one.wait(20)
@@ -372,7 +373,7 @@ def test_ctrl_c_while_close_waits(broker, producer):
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         one.close()
-    while not core._instance.connections._is_closed:  # the loop serves the producer, too, and continues
+    while not core._instance.connections.is_closed:  # the loop serves the producer, too, and continues
         assert time.monotonic() - began < 10
         time.sleep(0.01)
     gate.set()

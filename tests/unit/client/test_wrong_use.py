@@ -27,11 +27,13 @@ from rocketc.client import (
 )
 from rocketc.errors import (
     AnswerError,
+    AssignmentError,
     ClosedError,
     ConnectionLostError,
     IllegalMessageError,
     NoAnswerError,
     NotSentError,
+    SubscriptionError,
     TopicNotFoundError,
 )
 
@@ -428,6 +430,70 @@ def test_a_topic_that_does_not_exist(broker, caplog):
         use(broker.name_server, topic="unknown")
         assert f"{GROUP}: no broker has the topic unknown; messages come when it exists" in caplog.messages
         assert "%RETRY%" not in caplog.text
+
+
+def test_a_second_listener_of_a_topic(broker):
+    """It would replace the first one, which then gets nothing."""
+    one = PushConsumer("second-listener", broker.name_server)
+    text = r"^topic 'orders' has a listener already: give all tags in one call, or call unsubscribe"
+    one.subscribe("orders", tags="a", listener=print)
+    with pytest.raises(SubscriptionError, match=text):
+        one.subscribe("orders", tags="b", listener=print)
+    with one:
+        with pytest.raises(SubscriptionError, match=text):
+
+            @one.subscribe("orders", tags="b")
+            def on_message(message):
+                raise AssertionError
+
+        one.unsubscribe("orders")
+        one.subscribe("orders", tags="b", listener=print)
+
+
+def test_a_subscription_without_a_listener(broker):
+    one, text = (
+        PushConsumer("without", broker.name_server),
+        r"^subscribe\('orders'\) lacks a listener: decorate a function",
+    )
+    with pytest.warns(RuntimeWarning, match=text):
+        one.subscribe("orders")
+    with pytest.raises(SubscriptionError, match=text):
+        one.start()
+    one.subscribe("orders")(print)
+    with one:
+        one.unsubscribe("orders")
+        with pytest.warns(RuntimeWarning, match=text):
+            one.subscribe("orders")
+        with pytest.raises(SubscriptionError, match=text):
+            one.wait(0)
+        one.unsubscribe("orders")
+        assert not one.wait(0)
+
+
+def test_a_poll_without_topics(broker):
+    async def read():
+        async with AsyncPullConsumer("no-topics", broker.name_server) as one:
+            async for _ in one:
+                raise AssertionError
+
+    with PullConsumer("no-topics", broker.name_server) as consumer:
+        for call in (consumer.poll, lambda: asyncio.run(read())):
+            raises_soon(AssignmentError, "this consumer lacks topics or queues: call subscribe()", call)
+
+
+def test_another_expression_of_a_topic(broker, caplog):
+    """A pull consumer takes the new one; the program may have meant both."""
+    text = "other: the subscription of topic orders was a, and is b from now on: a topic has one expression"
+    one = PullConsumer("other", broker.name_server, topics={"orders": "a"})
+    with one:
+        one.subscribe("orders", "a")
+        assert not caplog.messages
+        one.subscribe("orders", "b")
+        assert caplog.messages == [text]
+    caplog.clear()
+    one = PullConsumer("other", broker.name_server, topics={"orders": "a"})
+    one.subscribe("orders", "b")
+    assert caplog.messages == [text]
 
 
 def test_closed_clients(broker):
