@@ -18,7 +18,6 @@ NOTHING_RUNS = {
     "docs/howto/cluster.md": "tests/spark/test_cluster.py does what it shows, with a cluster of two",
     "docs/howto/cython.md": "tests/test_native_example.py builds and runs its module",
     "docs/howto/operate.md": "it shows mqadmin; tests/interop/test_mqadmin.py runs it",
-    "docs/howto/slaves.md": "it needs three machines; tests/interop/test_slave.py does a fail-over",
     "docs/measured/results.md": "no examples; tests/test_bench_results.py",
     "docs/promises.md": "no examples; tests/test_promises.py",
     "docs/protocol.md": "no examples; tests/test_protocol_page.py",

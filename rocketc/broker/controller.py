@@ -250,6 +250,7 @@ class BrokerController:
             slowest=lambda: self.server.times.slowest(PULL_MESSAGE),
             timers=None if self.is_slave else self.timers,
             delays=dict if self.is_slave else self.delays.progress,
+            replication_fault=lambda: None if self.slave is None else self.slave.fault,
         )
         self.admin = AdminProcessors(self._admin_parts())
         self.assignments = AssignmentProcessor(

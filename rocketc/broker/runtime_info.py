@@ -92,6 +92,7 @@ class RuntimeInfo:
     slowest    seconds of the slowest pull
     timers     the numbers of timed messages; None: there are none
     delays     returns the progress of the delay levels, see DelayService
+    replication_fault  returns why a slave has stopped to copy its master's log; None: it has not
     sample() is due every second: it notes the counters for the rates, and those of midnight. putMessageDistributeTime
     counts the puts that are timed, every 16th.
     """
@@ -108,8 +109,10 @@ class RuntimeInfo:
         slowest: Callable[[], float] = lambda: 0.0,
         timers: TimedNumbers | None = None,
         delays: Callable[[], Mapping[int, tuple[int, int]]] = dict,
+        replication_fault: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._slowest, self._timers, self._delays = slowest, timers, delays
+        self._replication_fault = replication_fault
         self._store, self._pulls, self._clock, self.accept_at = store, pulls, clock, accept_at
         self.started_at = clock()
         self.rates = Rates(self._counters)
@@ -155,6 +158,8 @@ class RuntimeInfo:
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
             "pageCacheLockTimeMills": "0",
         }
+        if (fault := self._replication_fault()) is not None:
+            whole["replicationFault"] = fault  # not in RocketMQ
         whole |= {f"scheduleMessageOffset_{level}": f"{at},{end}" for level, (at, end) in self._delays().items()}
         whole |= {name: str(capacity) for name, capacity in _CAPACITIES.items()}
         return whole | dict.fromkeys(_ALWAYS_ZERO, "0")

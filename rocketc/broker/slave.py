@@ -182,7 +182,6 @@ class SlaveRole:
         Logs that differ stop it, until the master has another address: reads are served meanwhile.
         """
         while True:
-            self._has_changed.clear()
             try:
                 await self.copy.run()
             except ReplicaError as error:
@@ -196,7 +195,8 @@ class SlaveRole:
                 self.fault = None
 
     async def _wait(self, seconds: float | None) -> None:
-        """Wait until the master has another address, or for these seconds."""
+        """Wait until the master has another address, or for these seconds. The copy knows of earlier changes."""
+        self._has_changed.clear()
         waiting = asyncio.ensure_future(self._has_changed.wait())
         try:
             await asyncio.wait({waiting}, timeout=seconds)

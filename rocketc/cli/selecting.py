@@ -63,7 +63,7 @@ _CHOICE = [
         "--start",
         type=Number(0),
         metavar="OFFSET",
-        help="Only records that begin at or after this physical offset (a byte of the log).",
+        help="Only the record that this physical offset (a byte of the log) is in, and later ones.",
     ),
     click.option(
         "--stop", type=Number(0), metavar="OFFSET", help="Only records that begin before this physical offset."

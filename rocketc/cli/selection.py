@@ -47,7 +47,7 @@ class Selection:
 
     def scan(self, **other: Any) -> Scan:
         """Return a scan of these messages. Options in `other` override those of the command line."""
-        return scan(list(self.paths), **(self.options | other))
+        return scan(list(self.paths), **(self.options | other)).around_start()
 
     def conclude(self, report: ScanReport, selected: int, complete: bool = True) -> int:
         """Report on stderr what is damaged or missing and that nothing was found, and return the exit code.

@@ -34,6 +34,11 @@ class BrokerState:
     def version(self) -> str:
         return self.runtime.get("brokerVersionDesc", "")
 
+    @property
+    def replication_fault(self) -> str | None:
+        """Why a slave does not copy its master's log any more. None: it copies, or it is a slave of RocketMQ."""
+        return self.runtime.get("replicationFault")
+
     def rate(self, name: str) -> float | None:
         """Return a rate per second over the last 10 s; None if the broker does not have it.
 

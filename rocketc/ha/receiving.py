@@ -7,41 +7,52 @@ compares bytes, because the log of another master may fit by its offsets.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from rocketc.errors import ConnectionLostError, ReplicaError
 from rocketc.ha.protocol import TransferDecoder, encode_report
+from rocketc.ha.replica_log import ReplicaLog, message_before, record_start
 
 OVERLAP_BYTES = 1 << 20  # how much of our log is compared with the master's, at most
 _FIRST_BYTE = b"\0"  # of each log: the high byte of a size below 16 MiB
 
 
-class ReplicaLog(Protocol):
-    """What a start needs of a store."""
+class Difference(Exception):
+    """The master has another log.
 
-    @property
-    def min_phy_offset(self) -> int: ...
+    phy_offset  where the first record begins that differs, among those that were compared
+    is_first    True: no record before it differs. A message before it was compared, and is the same; or there is none
+    """
 
-    @property
-    def max_phy_offset(self) -> int: ...
+    def __init__(self, phy_offset: int, is_first: bool) -> None:
+        super().__init__(phy_offset, is_first)
+        self.phy_offset, self.is_first = phy_offset, is_first
 
-    def read_log(self, phy_offset: int, max_bytes: int) -> bytes:
-        """Return bytes of one file of the log from any offset on, also from within a record."""
+    @classmethod
+    def at(cls, log: ReplicaLog, compared_from: int, phy_offset: int) -> Difference:
+        """Return it for the first byte that differs among those that were compared."""
+        record = record_start(log, phy_offset)
+        message = message_before(log, record)
+        return cls(record, message is None or max(message, 1) >= compared_from)
+
+    def error(self) -> ReplicaError:
+        """Return the error for people."""
+        at = self.phy_offset
+        text = f"the master has another log: it differs from ours from the record at the physical offset {at} on"
+        return ReplicaError(text if self.is_first else f"{text}; the master does not send its log before that", at)
 
 
 class Start(NamedTuple):
     """Where a connection starts.
 
     report  the first report. 0: the master begins at its last file
-    end     the end of our log. The bytes from `report` up to it are compared
-    ours    our bytes from `report` on. They end before `end` if the last ones can't be read yet
+    end     the end of our log. The bytes from `report` up to it are compared, as far as they can be read
     lead    what comes before the first byte of the master: byte 0, if the log is copied from its beginning
     asked   True: the caller named the start, so the master should have it
     """
 
     report: int
     end: int
-    ours: bytes = b""
     lead: bytes = b""
     asked: bool = False
 
@@ -53,29 +64,30 @@ def choose_start(log: ReplicaLog, from_start: int | None = None, most: int = OVE
                 the last file: the report is 1, and byte 0 is added
     most        bytes to compare at most; all of them are in the last file that has any
 
-    >>> class Log:
-    ...     min_phy_offset, max_phy_offset = 0, 5
-    ...     def read_log(self, phy_offset, max_bytes):
-    ...         return b"01234"[phy_offset:phy_offset + max_bytes]
-    >>> choose_start(Log(), most=2)
-    Start(report=3, end=5, ours=b'34', lead=b'', asked=False)
+    >>> from types import SimpleNamespace
+    >>> sizes = SimpleNamespace(mapped_file_size_commit_log=100)
+    >>> choose_start(SimpleNamespace(config=sizes, min_phy_offset=0, max_phy_offset=5), most=2)
+    Start(report=3, end=5, lead=b'', asked=False)
     """
     end = log.max_phy_offset
     if end == 0:
         if from_start is None:
             return Start(0, 0)
         return Start(max(from_start, 1), 0, lead=b"" if from_start else _FIRST_BYTE, asked=True)
-    at = min(max(log.min_phy_offset, end - most, 1), end)
-    ours = log.read_log(at, end - at) if at < end else b""
-    while 0 < len(ours) < end - at and (more := log.read_log(at + len(ours), end - at - len(ours))):
-        at, ours = at + len(ours), more  # a file ends there
-    return Start(at, end, ours)
+    last = end - 1 - (end - 1) % log.config.mapped_file_size_commit_log
+    return Start(min(max(log.min_phy_offset, end - most, last, 1), end), end)
+
+
+def earlier_start(log: ReplicaLog, phy_offset: int) -> Start:
+    """Return where to start to compare from a physical offset on, or from the record that it is in."""
+    return Start(max(record_start(log, max(phy_offset, log.min_phy_offset)), 1), log.max_phy_offset)
 
 
 class Receiver:
     """The state of one connection of a slave.
 
     start         see choose_start()
+    log           its bytes are compared with the master's
     now           when the connection was made
     acknowledge   True: report the end of our log. False: report the start again and again; then no message counts as
                   replicated because of us
@@ -86,7 +98,9 @@ class Receiver:
     send report(). At the time next_time() call report() and check().
 
     >>> from rocketc.ha.protocol import encode_header
-    >>> connection = Receiver(Start(100, 102, b"ab"), now=0.0)
+    >>> from types import SimpleNamespace
+    >>> log = SimpleNamespace(min_phy_offset=0, read_log=lambda at, most: b"ab"[at - 100 :][:most])
+    >>> connection = Receiver(Start(100, 102), log, now=0.0)
     >>> connection.report(0.0)
     b'\\x00\\x00\\x00\\x00\\x00\\x00\\x00d'
     >>> data = encode_header(100, 4) + b"abcd"
@@ -108,6 +122,7 @@ class Receiver:
         "_last_report",
         "_last_sent",
         "_lead",
+        "_log",
         "_position",
         "_start",
         "_transfers",
@@ -118,13 +133,14 @@ class Receiver:
     def __init__(
         self,
         start: Start,
+        log: ReplicaLog,
         now: float,
         *,
         acknowledge: bool = True,
         heartbeat: float = 5.0,
         housekeeping: float = 20.0,
     ) -> None:
-        self._start, self._lead, self._acknowledge = start, start.lead, acknowledge
+        self._start, self._log, self._lead, self._acknowledge = start, log, start.lead, acknowledge
         self._heartbeat, self._housekeeping = heartbeat, housekeeping
         self._transfers = TransferDecoder(start.report or None)
         self._position = start.report  # what an acknowledging slave reports
@@ -151,7 +167,7 @@ class Receiver:
     def filled(self, count: int, now: float) -> None:
         """Parse the next `count` bytes of room().
 
-        Raises FrameError for bytes that are not a transfer of this log, and ReplicaError if a byte differs from ours.
+        Raises FrameError for bytes that are not a transfer of this log, and Difference for other bytes than ours.
         """
         before, heartbeats = len(self._transfers.block), self._transfers.heartbeats
         self._last_read = now
@@ -174,10 +190,12 @@ class Receiver:
         """Remove from the block what our log has already."""
         at = self.block_offset
         theirs = bytes(self._transfers.block[: self._start.end - at])
-        ours = self._start.ours[at - self._start.report :][: len(theirs)]
-        if not theirs.startswith(ours):
-            at += next(i for i, byte in enumerate(ours) if theirs[i] != byte)
-            raise ReplicaError(f"the master has another log: it differs from ours at the physical offset {at}", at)
+        pos = max(self._log.min_phy_offset - at, 0)  # expired files are deleted meanwhile, too
+        while pos < len(theirs) and (ours := self._log.read_log(at + pos, len(theirs) - pos)):
+            if not theirs.startswith(ours, pos):
+                pos += next(i for i, byte in enumerate(ours) if theirs[pos + i] != byte)
+                raise Difference.at(self._log, self._start.report, at + pos)
+            pos += len(ours)
         self._transfers.take(len(theirs))
         if at + len(theirs) == self._start.end:
             self._position = self._start.end

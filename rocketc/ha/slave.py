@@ -23,7 +23,8 @@ from rocketc.errors import (
     StoreFullError,
     StoreIOError,
 )
-from rocketc.ha.receiving import Receiver, ReplicaLog, choose_start
+from rocketc.ha.receiving import OVERLAP_BYTES, Difference, Receiver, choose_start, earlier_start
+from rocketc.ha.replica_log import ReplicaLog
 from rocketc.remoting.channel import backoff
 from rocketc.remoting.socket_faults import connection_fault
 
@@ -37,22 +38,15 @@ _CONNECT_SECONDS = 5.0  # for one attempt
 _PAUSE_MOST = 5.0  # seconds between attempts, and between appends to a full disk
 _BUSY_SECONDS = 0.02  # before the next append, if the page cache is busy
 _RATE_STEP = 0.1  # seconds; with a rate limit, one read takes at most the bytes of this time
+_FURTHER = 8  # how many times further back each comparison begins, while the first difference is searched
 _SHORTEST = 0.005  # seconds; a shorter pause of reading is not worth a timer
 _HEAD = struct.Struct(">ii")  # size and magic number of a record
 _LARGEST = 16 << 20  # bytes; no record is larger
 _SIZE = "mapped_file_size_commit_log must be the master's mappedFileSizeCommitLog"
 
 
-class _Sizes(Protocol):
-    @property
-    def mapped_file_size_commit_log(self) -> int: ...
-
-
 class ReplicaStore(ReplicaLog, Protocol):
     """What a slave needs of a store: a MessageStore has it."""
-
-    @property
-    def config(self) -> _Sizes: ...
 
     def append_raw(self, phy_offset: int, data: bytes | memoryview) -> int:
         """Append whole records, see MessageStore.append_raw()."""
@@ -109,6 +103,8 @@ class Slave:
         self._failures = 0  # attempts and connections in a row that brought nothing
         self._refused_since: float | None = None  # the master closes one connection after the other since then
         self._refusal: ReplicaError | None = None  # of the connection that the master has just closed
+        self._difference: Difference | None = None  # the first one so far, while an earlier one is searched
+        self._overlap = OVERLAP_BYTES  # how far before it the next comparison begins
         self._damage: int | None = None  # physical offset at which the master sent a damaged record
         self._settled = self._loop.time()  # when the last bytes came
         self.state = "waiting"
@@ -138,6 +134,7 @@ class Slave:
             return
         self.master = master
         self._failures, self._damage, self._refused_since, self.is_matched = 0, None, None, False
+        self._forget_difference()
         self._changed.set()
         if self._link is not None:
             self._link.end(ConnectionLostError("the master has changed"))
@@ -149,6 +146,7 @@ class Slave:
         used any more.
         """
         self._refused_since = None
+        self._forget_difference()
         try:
             while True:
                 self._changed.clear()
@@ -159,6 +157,9 @@ class Slave:
                 began, received, position, self._refusal = self._loop.time(), self.received_bytes, self.position, None
                 try:
                     await self._copy(self.master)
+                except Difference as difference:
+                    self._compare_earlier(difference)
+                    continue
                 except StoreIOError:
                     raise
                 except (OSError, FrameError) as error:
@@ -170,8 +171,23 @@ class Slave:
                     self._failures = 0
                 self._failures += 1
                 await self._pause(backoff(self._failures, self._chance, most=_PAUSE_MOST))
+        except ReplicaError as error:
+            if self._difference is None:
+                raise
+            raise self._difference.error() from error
         finally:
             self.state = "waiting"
+
+    def _compare_earlier(self, found: Difference) -> None:
+        """Compare from further back at the next connection. Raises ReplicaError if this is the first difference."""
+        if found.is_first:
+            self._difference = None
+            raise found.error()
+        self._overlap = OVERLAP_BYTES if self._difference is None else self._overlap * _FURTHER
+        self._difference = found
+
+    def _forget_difference(self) -> None:
+        self._difference, self._overlap = None, OVERLAP_BYTES
 
     def _count_refusal(self) -> None:
         """Raise ReplicaError if the master has refused us for as long as it may be silent.
@@ -254,8 +270,13 @@ class Slave:
 
     def new_receiver(self) -> Receiver:
         """Return the state of a new connection."""
+        if self._difference is None:
+            start = choose_start(self.store, self._from_start)
+        else:
+            start = earlier_start(self.store, self._difference.phy_offset - self._overlap)
         return Receiver(
-            choose_start(self.store, self._from_start),
+            start,
+            self.store,
             self._loop.time(),
             acknowledge=self.acknowledge,
             heartbeat=self.heartbeat,

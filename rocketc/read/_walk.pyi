@@ -25,6 +25,7 @@ class Walker(LogBytes):
         errors: str = "raise",
         last: bool = True,
         follow: bool = False,
+        around: bool = False,
         file: str | None = None,
         fetch: Callable[[int, int], int] | None = None,
     ) -> Self: ...

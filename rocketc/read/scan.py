@@ -268,6 +268,19 @@ class Scan(HtmlRepr):
                 out.append(self._part(replace(log, files=(), missing=()), self.path))
         return out
 
+    def around_start(self) -> Scan:
+        """Return this scan, with the record that `start` is in: `start` may be any byte of a record.
+
+        >>> import pathlib, tempfile, rocketc
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "00000000000000000000").write_bytes(rocketc.encode("t", b"a"))
+        >>> scan = rocketc.scan(folder, start=7)
+        >>> scan.count(), scan.around_start().count()
+        (0, 1)
+        """
+        reading = replace(self._reading, around=True)
+        return Scan(self.logs, self.path, self._buffer, self._base, self._filter, reading, self._asked)
+
     def _part(self, log: Log, path: Any) -> Scan:
         return Scan([log], path, None, None, self._filter, self._reading, self._asked)
 

@@ -41,6 +41,7 @@ class Reading:
     storage: Options | None = field(default=None, repr=False)
     partial: bool = False
     unreadable: Unreadable = "raise"
+    around: bool = False  # read the record that `start` is in, too
 
     @property
     def is_narrow(self) -> bool:

@@ -203,6 +203,7 @@ class ScanRun:
             "errors": reading.errors,
             "last": last,
             "follow": self._follow is not None,
+            "around": reading.around and start == reading.start,
         }
         if part is None:
             self._walker = Walker(source, base, self._scan._filter, file=path, **how)

@@ -162,7 +162,7 @@ def test_other_logs_are_refused(begin, release, tmp_path):
     size = len(list(rocketc.scan(path)))
     process = run(second, path)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1 and b"the master has another log: it differs from ours at" in errors
+    assert process.returncode == 1 and b"the master has another log: it differs from ours from" in errors
     assert len(list(rocketc.scan(path))) == size
     shutil.copytree(path, tmp_path / "longer")
     with rocketc.open(tmp_path / "longer") as store:

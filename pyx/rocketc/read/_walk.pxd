@@ -23,6 +23,7 @@ cdef class Walker(LogBytes):
         bint _raise             # raise CorruptRecordError at damage
         bint _last              # no file with data follows: zeros are the end of the log
         bint _follow            # wait for a record that is not complete yet
+        bint _around            # read the record that _from is in, too
         bint _search            # the walker of the next range searches for its first record: both must agree on the end
         bint _careful           # check the CRC of records before _from too: there is damage before _from
         bint _begun             # the first record was found
@@ -43,6 +44,7 @@ cdef class Walker(LogBytes):
     cdef bint _is_agreed(self) except -1
     cdef void _make_ready(self) noexcept nogil
     cdef int _fill(self) noexcept nogil
+    cdef void _include(self, size_t start, size_t next) noexcept nogil
     cdef int _judge(self) except -1
     cdef bint _go_on(self, int rc) except -1
     cdef bint _finish(self) noexcept

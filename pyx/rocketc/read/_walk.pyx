@@ -78,6 +78,7 @@ cdef class Walker(LogBytes):
     start   records that begin before this physical offset are skipped without a report; None: skip none. After
             damage, the walk finds the same records as a walk without start. For this it checks the record that ends at
             or after start; and all records before start, if there is damage before start
+    around  read the record, or report the damage, that start is in, too: start becomes its first byte; not with search
     stop    records from this physical offset on are not read; None: no bound
     search  search for the first record from start on, and read nothing before it. Walkers of adjacent ranges return
             each record and each damaged range exactly once, at any position of the bounds
@@ -92,12 +93,13 @@ cdef class Walker(LogBytes):
     def __cinit__(
         self, source, base, Filter filter not None, *, size_t limit=0, start=None, stop=None, int crc=CRC_BODY,
         bint search=False, bint exact=False, exact_stop=None, str errors="raise", bint last=True,
-        bint follow=False, str file=None, fetch=None,
+        bint follow=False, bint around=False, str file=None, fetch=None,
     ):
         self._filter = filter
         self._raise = errors == "raise"
         self._last = last
         self._follow = follow
+        self._around = around
         self._zeros_at = <size_t>-1
         self._file = file
         self.damage = []
@@ -239,6 +241,7 @@ cdef class Walker(LogBytes):
                 rc = verify_record(r, self._crc, crc32, self.base + <int64_t>pos)
                 if rc != RC_OK:
                     break
+                self._include(pos, pos + <size_t>r.size)
                 if pos >= self._from:
                     count += 1
                     kept += <size_t>r.size
@@ -258,6 +261,11 @@ cdef class Walker(LogBytes):
         self._count = count
         self._pos = pos
         return rc
+
+    cdef void _include(self, size_t start, size_t next) noexcept nogil:
+        """With `around`: begin at `start` if the first byte to read is in [start, next)."""
+        if self._around and start < self._from < next:
+            self._from = start
 
     cdef int _judge(self) except -1:
         cdef rc_guard guard
@@ -345,6 +353,7 @@ cdef class Walker(LogBytes):
 
     cdef bint _step_over(self, size_t start, size_t next, int rc) except -1:
         """Record [start, next) as lost and continue at next, or raise; return False if no record follows."""
+        self._include(start, next)
         if start >= self._from:
             reason = reason_of(rc)
             if self._raise:

@@ -381,6 +381,7 @@ def test_another_log_stops_replication_and_reads_are_served(memory_path, caplog)
             "replication has stopped: the master has another log: it differs at 7; see "
         )
         assert (await client.pull()).code == 0
+        assert json.loads((await client.call(28)).body)["table"]["replicationFault"] == slave.fault
         slave.copy.error = None
         slave.registered({"masterAddr": "10.0.0.1:10911", "haServerAddr": "10.0.0.1:10912"})
         await asyncio.sleep(1)

@@ -1,5 +1,6 @@
 """rocketc admin lag --slaves: how far slaves are behind, and the offsets of a group on all brokers."""
 
+import asyncio
 import contextlib
 import json
 
@@ -8,7 +9,7 @@ from interop.asking import Asking
 from unit.cli.scripted_server import Server, table
 
 import rocketc
-from rocketc.cli.admin_slaves import show_slaves
+from rocketc.cli.admin_slaves import show_slaves, slave_states
 from rocketc.client.cluster_state import BrokerState, Replica
 from rocketc.client.loop_thread import LoopThread
 from rocketc.namesrv.config import NamesrvConfig
@@ -45,7 +46,7 @@ def test_a_slave_without_the_log(cluster, run):
     assert found["replicas"] == [] and [one["behind"] for one in found["brokers"]] == [None, int(end)]
     assert found["brokers"][1] == {
         "broker": "broker-a", "brokerId": 1, "address": slave.address, "fault": None, "logStart": 0, "logEnd": 0,
-        "behind": int(end),
+        "behind": int(end), "replicationFault": None,
     }  # fmt: skip
 
 
@@ -71,8 +72,8 @@ def test_the_offsets_of_a_group_on_both(cluster, run):
     )  # fmt: skip
 
 
-def state(broker_id, start=0, end=100, fault=None, name="broker-a"):
-    runtime = {} if fault else {"commitLogMinOffset": str(start), "commitLogMaxOffset": str(end)}
+def state(broker_id, start=0, end=100, fault=None, name="broker-a", **other):
+    runtime = {} if fault else {"commitLogMinOffset": str(start), "commitLogMaxOffset": str(end), **other}
     return BrokerState(name, "C", broker_id, f"10.0.0.{broker_id}:10911", fault, runtime)
 
 
@@ -80,17 +81,44 @@ def state(broker_id, start=0, end=100, fault=None, name="broker-a"):
     ("brokers", "behind", "says", "code"),
     [
         ([state(0), state(1, end=40)], ["-", "60"], "", 0),
-        ([state(0), state(1, end=120)], ["-", "0"], "", 0),  # asked a little later
+        (
+            [state(0), state(1, end=120)], ["-", "log"],
+            "rocketc: broker-a 10.0.0.1:10911: another log: it ends after its master's, at 100; see "
+            "docs/howto/slaves.md for what to do\n", 1,
+        ),
+        (
+            [state(0), state(1, end=40, replicationFault="the master sends a damaged record")], ["-", "stopped"],
+            "rocketc: broker-a 10.0.0.1:10911: replication has stopped: the master sends a damaged record; see "
+            "docs/howto/slaves.md for what to do\n", 1,
+        ),
         ([state(1, end=40), state(2, end=50)], ["?", "?"], "rocketc: broker-a: no master is registered\n", 0),
         ([state(0, fault="gone"), state(1)], ["-", "?"], "rocketc: broker-a 10.0.0.0:10911: gone\n", 3),
         ([state(0), state(1, fault="gone")], ["-", "?"], "rocketc: broker-a 10.0.0.1:10911: gone\n", 3),
         ([state(0, end="x"), state(1)], ["-", "?"], "", 0),
     ],
-)
+)  # fmt: skip
 def test_states(capsys, brokers, behind, says, code):
     assert show_slaves((brokers, {}), False) == code
     out, err = capsys.readouterr()
     assert [line.split()[-1] for line in out.splitlines()[1:]][: len(brokers)] == behind and err == says
+
+
+@pytest.mark.parametrize(("again", "code"), [(130, 0), (110, 1)])
+def test_a_slave_that_was_asked_later_than_its_master(capsys, again, code):
+    """It may have what the master got meanwhile. The master has at least as much, if the slave has the same log."""
+
+    class Asked:
+        ends = iter([100, again])
+
+        async def brokers(self):
+            return [state(0, end=next(self.ends)), state(1, end=120)]
+
+        async def replicas(self):
+            return {}
+
+    assert show_slaves(asyncio.run(slave_states(Asked())), True) == code
+    found = json.loads(capsys.readouterr().out)["brokers"][1]
+    assert (found["behind"], found["replicationFault"] is None) == ((10, True) if code == 0 else (None, False))
 
 
 def test_replicas_of_a_master(capsys):

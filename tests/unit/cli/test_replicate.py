@@ -179,7 +179,7 @@ def test_a_master_that_does_not_fit(call):
     make_log("copy", 3)
     code, out, err = call()
     assert (code, out) == (1, "")
-    assert "the master has another log: it differs from ours at the physical offset" in err
+    assert "the master has another log: it differs from ours from the record at the physical offset" in err
 
 
 def test_a_master_that_is_not_reached(run_here, master):

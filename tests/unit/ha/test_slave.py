@@ -22,6 +22,7 @@ from rocketc.errors import (
     StoreIOError,
 )
 from rocketc.ha.protocol import encode_header
+from rocketc.ha.receiving import OVERLAP_BYTES
 from rocketc.ha.slave import Slave
 
 RECORD = 10  # bytes of each record of these logs
@@ -30,6 +31,13 @@ FILE = 1 << 20
 
 def log_of(size, seed=0):
     return b"\0" + random.Random(seed).randbytes(size - 1) if size else b""
+
+
+class Bytes(bytearray):
+    """The view of a store."""
+
+    def release(self):
+        pass
 
 
 class Store:
@@ -52,6 +60,11 @@ class Store:
         size = self.config.mapped_file_size_commit_log
         end = min(phy_offset + max_bytes, phy_offset - phy_offset % size + size)
         return bytes(self.log[phy_offset - self.start : end - self.start])
+
+    def read_raw(self, phy_offset, max_bytes, *, upto, views):
+        at = phy_offset - self.start
+        whole = (min(upto, phy_offset + max_bytes) - phy_offset) // RECORD * RECORD
+        return Bytes(self.log[at : at + whole]) if whole else None
 
     def append_raw(self, phy_offset, data):
         if self.refuse and self.refuse[0] is not None:
@@ -240,11 +253,38 @@ def test_another_log_is_refused_and_nothing_is_appended():
     ours = log_of(5000, seed=1)
 
     async def main(p):
-        error = await p.fails(ReplicaError, r"another log: it differs from ours at the physical offset [12]$")
+        error = await p.fails(
+            ReplicaError, "another log: it differs from ours from the record at the physical offset 0 on$"
+        )
         assert error.reason == "differs"
         assert bytes(p.store.log) == ours
 
     play(main, ScriptedMaster(log_of(9000)), Store(ours))
+
+
+@pytest.mark.parametrize("differs_from", [0, 10, 40_000, 2_500_000, 5_000_000, 6_990_000])
+def test_the_first_record_that_differs_is_named_wherever_it_is(differs_from):
+    """The last MiB is compared at first. If all of it differs, the records before it are compared, too."""
+    log = log_of(7_000_000)
+    theirs = log[:differs_from] + log_of(8_000_000, seed=1)[differs_from:]
+
+    async def main(p):
+        text = f"another log: it differs from ours from the record at the physical offset {differs_from} on$"
+        error = await p.fails(ReplicaError, text)
+        assert (error.phy_offset, error.reason) == (differs_from, "differs")
+        assert bytes(p.store.log) == log and p.loop.time() < 5.0
+
+    play(main, ScriptedMaster(theirs, file_size=2_000_000), Store(log, file_size=2_000_000))
+
+
+def test_a_master_that_has_deleted_what_is_before_the_difference():
+    async def main(p):
+        at = 3_000_000 - OVERLAP_BYTES
+        text = f"record at the physical offset {at - at % RECORD} on; the master does not send its log before that$"
+        assert (await p.fails(ReplicaError, text)).reason == "differs"
+
+    master = ScriptedMaster(log_of(4_000_000, seed=1), file_size=4_000_000, start=1_900_000)
+    play(main, master, Store(log_of(3_000_000), file_size=4_000_000))
 
 
 def test_a_master_that_is_behind_is_refused():

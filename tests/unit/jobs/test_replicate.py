@@ -203,7 +203,7 @@ def test_another_log(master, log, tmp_path):
     make_log(tmp_path / "copy", 100)
     with rocketc.open(tmp_path / "copy", **SMALL) as store:
         end = store.max_phy_offset
-    error = fails(master, tmp_path / "copy", ReplicaError, "the master has another log: it differs from ours at")
+    error = fails(master, tmp_path / "copy", ReplicaError, "the master has another log: it differs from ours from")
     assert error.reason == "differs" and error.phy_offset < 200
     assert len(whole_log(tmp_path / "copy")) == end
 
