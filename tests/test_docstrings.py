@@ -49,6 +49,14 @@ def test_public_function_has_an_example(thing):
 def test_scan_and_decode_take_the_same_options():
     scan, decode = (inspect.signature(function).parameters for function in (rocketc.scan, rocketc.decode))
     options = [parameter for parameter in scan.values() if parameter.kind is parameter.KEYWORD_ONLY]
-    others = ("storage_options", "partial", "unreadable", "credentials", "tls", "group")  # of files and of clusters
+    others = (
+        "storage_options",
+        "partial",
+        "unreadable",
+        "credentials",
+        "tls",
+        "group",
+        "all_topics",
+    )  # of files, of clusters
     options = [p for p in options if p.name not in others]
     assert options == [p for p in decode.values() if p.kind is p.KEYWORD_ONLY and p.name != "file"]

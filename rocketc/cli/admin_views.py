@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rocketc._layout import DLQ_PREFIX, RETRY_PREFIX
+from rocketc._layout import RETRY_PREFIX
 from rocketc.broker.groups import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS
 from rocketc.cli.admin_options import admin_command, show_perm, show_when
 from rocketc.cli.admin_slaves import OfGroup, group_states, show_offsets, show_slaves, slave_states
@@ -17,11 +17,11 @@ from rocketc.cli.exit_codes import COULD_NOT, DONE, NOT_FOUND
 from rocketc.cli.output import note
 from rocketc.client.admin import Admin
 from rocketc.client.cluster_state import BrokerState, ClientState, ConsumersState, ConsumeState, QueueState
-from rocketc.client.routes import ClusterInfo, MessageQueue, TopicRoute
+from rocketc.client.hidden_topics import is_hidden
+from rocketc.client.routes import MessageQueue, TopicRoute
 from rocketc.errors import AnswerError
 from rocketc.remoting.codes import Code
 from rocketc.remoting.versions import version_name
-from rocketc.tables.topics import is_system_topic
 
 T = TypeVar("T")
 Asks = Callable[[Callable[[Admin], Awaitable[Any]]], Any]
@@ -122,7 +122,7 @@ _Topic = tuple[TopicRoute, dict[MessageQueue, QueueState]] | str  # why it canno
 async def _topics(admin: Admin, names: Sequence[str], every: bool) -> dict[str, _Topic]:
     if not names:
         cluster, known = await asyncio.gather(admin.cluster(), admin.topics())
-        names = [name for name in known if every or not _is_of_the_system(name, cluster)]
+        names = [name for name in known if every or not is_hidden(name, cluster)]
     return dict(zip(names, await _each(names, lambda name: _topic(admin, name)), strict=True))
 
 
@@ -137,16 +137,6 @@ async def _topic(admin: Admin, name: str) -> _Topic:
     if masters and not state and admin.faults.keys().isdisjoint(masters):
         return f"the name server lists the topic {name!r}, but no broker has it; delete-topic removes it there"
     return route, state
-
-
-def _is_of_the_system(topic: str, cluster: ClusterInfo) -> bool:
-    return (
-        is_system_topic(topic)
-        or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
-        or topic in cluster.clusters
-        or topic in cluster.brokers
-        or any(topic == f"{name}_REPLY_TOPIC" for name in cluster.clusters)
-    )
 
 
 def _topic_rows(found: dict[str, Any]) -> Iterable[Sequence[object]]:

@@ -44,6 +44,7 @@ class ClusterSelection(Selection):
     access  the way to the cluster
     topics  names and patterns
     group   of the pulls
+    all_topics  patterns match the topics of the system, too
     security  account and TLS
     scans   those that were made; close() ends them
     """
@@ -51,12 +52,19 @@ class ClusterSelection(Selection):
     access: Access = field(default_factory=lambda: Access(()))
     topics: tuple[Topic, ...] = ()
     group: str = TOOLS_CONSUMER
+    all_topics: bool = False
     scans: list[TopicScan] = field(default_factory=list)
     security: Security = field(default_factory=Security)
 
     @classmethod
     def of(
-        cls, url: TopicUrl, options: dict[str, Any], fail_if_empty: bool, security: Security, group: str | None
+        cls,
+        url: TopicUrl,
+        options: dict[str, Any],
+        fail_if_empty: bool,
+        security: Security,
+        group: str | None,
+        all_topics: bool = False,
     ) -> ClusterSelection:
         """Return the selection of a command line. Raises click.UsageError."""
         for name, option in _OF_FILES.items():
@@ -68,7 +76,8 @@ class ClusterSelection(Selection):
             checked = TOOLS_CONSUMER if group is None else check_group(group)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
-        return cls((url.url,), options | {"topics": topics}, fail_if_empty, access, topics, checked, security=security)
+        options = options | {"topics": topics}
+        return cls((url.url,), options, fail_if_empty, access, topics, checked, all_topics, security=security)
 
     @property
     def names_topic(self) -> bool:
@@ -78,7 +87,7 @@ class ClusterSelection(Selection):
     def scan(self, **other: Any) -> TopicScan:
         """Return a scan of these messages; `other` may also have the arguments of TopicScan."""
         options = {name: value for name, value in (self.options | other).items() if name not in _NOT_OF_A_SCAN}
-        scan = TopicScan(self.access, self.topics, group=self.group, **options)
+        scan = TopicScan(self.access, self.topics, group=self.group, all_topics=self.all_topics, **options)
         self.scans.append(scan)
         return scan
 

@@ -13,6 +13,7 @@ import click
 
 from rocketc.cli.arguments import Number, Seconds, Size
 from rocketc.cli.exit_codes import COULD_NOT, DONE, NOT_FOUND
+from rocketc.cli.metrics_option import serves_metrics
 from rocketc.cli.output import DamageNotes, Out, command, note, progress, writes_output
 from rocketc.cli.security_options import with_security
 from rocketc.cli.selecting import selects
@@ -113,6 +114,7 @@ class Names(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     help="With --follow, --append: size of the messages that are added at once, about. Default: 1GiB.",
 )
 @click.option("--jobs", type=Number(1, 256), metavar="N", help="Number of threads. Default: one per core.")
+@serves_metrics
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print a summary as one JSON object on stdout.")
 @with_security
 def export(
@@ -130,6 +132,8 @@ def export(
     interval: float | None,
     commit_size: int | None,
     jobs: int | None,
+    metrics_port: int | None,
+    metrics_host: str,
     as_json: bool,
 ) -> int:
     """Write the messages of a store to a file, or to a folder of partitions, in the order of the log.
@@ -147,7 +151,7 @@ def export(
     """
     other = {"-o -": output == "-", "--format": form not in (None, "parquet"), "--force": force}
     other["--row-group-size"] = row_group_size != ROW_GROUP_BYTES
-    _check_growing(selection, engine, follow, append, interval, commit_size)
+    _check_growing(selection, engine, follow, append, interval, commit_size, metrics_port)
     if engine == "spark":
         from rocketc.cli.export_spark import export_spark
 
@@ -160,7 +164,18 @@ def export(
         if partition_by not in (None, ["topic", "date"]):
             raise click.UsageError(f"{what} writes folders by topic,date: leave out --partition-by")
         wait = (_INTERVAL if interval is None else interval) if follow else None
-        return export_cluster(selection, output, columns, compression, wait, commit_size or _COMMIT_BYTES, as_json)  # type: ignore[arg-type]
+        size = commit_size or _COMMIT_BYTES
+        return export_cluster(
+            selection,  # type: ignore[arg-type]
+            output,
+            columns,
+            compression,
+            wait,
+            size,
+            metrics_port,
+            metrics_host,
+            as_json,
+        )
     to_stdout = output == "-"
     if to_stdout and as_json:
         raise click.UsageError("--json prints a summary on stdout and can't be used with -o -")
@@ -205,13 +220,21 @@ def export(
 
 
 def _check_growing(
-    selection: Selection, engine: str, follow: bool, append: bool, interval: float | None, commit_size: int | None
+    selection: Selection,
+    engine: str,
+    follow: bool,
+    append: bool,
+    interval: float | None,
+    commit_size: int | None,
+    metrics_port: int | None,
 ) -> None:
     """Raise click.UsageError for options of archives that do not fit together."""
     if follow and append:
         raise click.UsageError("--follow and --append exclude each other")
     if interval is not None and not follow:
         raise click.UsageError("--interval is for --follow")
+    if metrics_port is not None and not follow:
+        raise click.UsageError("--metrics-port is for --follow")
     if commit_size is not None and not (follow or append):
         raise click.UsageError("--commit-size is for --follow and --append")
     if not (follow or append):

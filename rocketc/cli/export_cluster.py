@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
 import click
 
 from rocketc.cli.cluster_selection import ClusterSelection
 from rocketc.cli.exit_codes import COULD_NOT, DAMAGED, DONE, NOT_FOUND
+from rocketc.cli.follow_progress import progress_shown
 from rocketc.cli.output import Out, note
 from rocketc.cli.signals import Ended, Stop
 from rocketc.exports.cluster_archive import ClusterArchive, ClusterArchiveReport
 from rocketc.report.text import many, show_size
 
 _TAKEN = ("topics", "crc", "decompress", "errors", "unreadable")  # options of a selection: an archive has whole topics
+_AGAIN_SECONDS = 5.0  # between two questions for the topics, until a name server answers
 
 
 def refuse_narrowing(options: dict[str, Any], other: dict[str, Any], what: str) -> None:
@@ -39,6 +41,8 @@ def export_cluster(
     compression: str | None,
     interval: float | None,
     commit_size: int,
+    metrics_port: int | None,
+    metrics_host: str,
     as_json: bool,
 ) -> int:
     """Add the new messages of topics to an archive, and return the exit code.
@@ -56,6 +60,7 @@ def export_cluster(
                         output,
                         waits=interval is not None,
                         group=selection.group,
+                        all_topics=selection.all_topics,
                         columns=columns,
                         compression=compression,
                         crc=options["crc"],
@@ -66,7 +71,9 @@ def export_cluster(
                 note(str(error))
                 return COULD_NOT
             with closing(archive):
-                code = _run(archive, stop, interval, options["errors"] == "raise")
+                shown = nullcontext() if interval is None else progress_shown(archive, metrics_host, metrics_port)
+                with shown:
+                    code = _run(archive, stop, interval, options["errors"] == "raise")
             if as_json:
                 out.json(_summary(archive.report))
     except ValueError as error:
@@ -92,7 +99,7 @@ def _run(archive: ClusterArchive, stop: Stop, interval: float | None, strict: bo
                 break
             if staged is None:
                 with stop.waiting():
-                    time.sleep(interval or 0)
+                    time.sleep(min(interval or 0, _AGAIN_SECONDS) if archive.waits_for_topics else interval or 0)
                 continue
             if strict and staged.damage:
                 archive.discard()

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketc.cli.arguments import Number, Size, refuse_a_log
+from rocketc.cli.arguments import Size, refuse_a_log
 from rocketc.cli.exit_codes import DAMAGED, DONE
+from rocketc.cli.metrics_option import metrics_served, serves_metrics
 from rocketc.cli.output import Out, command, note, print_result, progress
 from rocketc.cli.security_options import take_security, with_security
 from rocketc.cli.signals import Ended, Stop
 from rocketc.client.connections import UNREACHABLE
-from rocketc.client.loop_thread import give_back_loop, shared_loop
 from rocketc.jobs.replicate import ReplicaProgress, Replication
 from rocketc.jobs.replicate import replicate as begin
 from rocketc.remoting.addresses import split_address
@@ -75,15 +74,7 @@ class _From(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     "-b", "--broker", metavar="HOST:PORT",
     help="The master's broker, which is asked for the size and the ends of its log. Default: the port before PORT.",
 )  # fmt: skip
-@click.option(
-    "--metrics-port",
-    type=Number(0, 65535),
-    metavar="N",
-    help="Serve metrics for Prometheus on this port; 0: a free one.",
-)
-@click.option(
-    "--metrics-host", metavar="HOST", default="127.0.0.1", help="Serve them on this address. Default: 127.0.0.1."
-)
+@serves_metrics
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print the progress each second as a JSON object.")
 @with_security
 def replicate(
@@ -138,7 +129,7 @@ def replicate(
                 note(f"{master} is copied to {os.path.abspath(store)}, which {_SLAVE if acknowledge else _COPY}")
                 for text in copy.notes:
                     note(text)
-                with _metrics_served(copy, metrics_host, metrics_port):
+                with metrics_served(_metrics_of(copy), metrics_host, metrics_port):
                     _follow(copy, stop, as_json, until_caught_up=then is not None)
             finally:
                 copy.close()
@@ -227,35 +218,19 @@ def status(found: ReplicaProgress) -> str:
     return text if found.lag is None else f"{text}, {show_size(found.lag)} behind"
 
 
-@contextlib.contextmanager
-def _metrics_served(copy: Replication, host: str, port: int | None) -> Iterator[None]:
-    """While entered, serve the metrics of the copy and its store. Raises OSError for a port in use."""
-    if port is None:
-        yield
-        return
+def _metrics_of(copy: Replication) -> Callable[[], Awaitable[str]]:
+    """Return what metrics_served() serves: the metrics of the copy and its store."""
     from rocketc.metrics.exposition import exposition
-    from rocketc.metrics.http_endpoint import PATH, HttpEndpoint
     from rocketc.metrics.measures import measures
     from rocketc.metrics.replica_measures import replica_measures
     from rocketc.metrics.snapshot import SnapshotReader
-    from rocketc.remoting.addresses import join_address
 
     reader = SnapshotReader(copy.store)
 
     async def text() -> str:
         return exposition([*replica_measures(copy.last), *measures(reader)])
 
-    thread = shared_loop()
-    try:
-        endpoint = HttpEndpoint(text)
-        found = thread.run(endpoint.listen(host, port))
-        note(f"metrics at http://{join_address(*found)}{PATH}")
-        try:
-            yield
-        finally:
-            thread.run(endpoint.close())
-    finally:
-        give_back_loop(thread)
+    return text
 
 
 def _verify(store: str, as_json: bool) -> int:

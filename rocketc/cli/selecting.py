@@ -97,7 +97,8 @@ def selects(command: Callable[..., Any]) -> Callable[..., Any]:
         end: int | None, tag: tuple[str, ...], key: tuple[str, ...], sql: SqlFilter | None,
         grep: re.Pattern[str] | None, start: int | None,
         stop: int | None, strict: bool, crc: str, partial: bool, no_unwrap: bool, no_decompress: bool,
-        fail_if_empty: bool, group: str | None, **own: Any,
+        fail_if_empty: bool, group: str | None, all_topics: bool,
+        **own: Any,
     ) -> Any:  # fmt: skip
         given = {name: own.pop(name) for name in SECURITY_NAMES}
         options: dict[str, Any] = {
@@ -120,15 +121,15 @@ def selects(command: Callable[..., Any]) -> Callable[..., Any]:
         }
         url = only_cluster(path, patterns=True)
         if url is None:
-            refuse_cluster_options(given | {"group": group})
+            refuse_cluster_options(given | {"group": group, "all_topics": all_topics})
             return command(selection=Selection(path, options, fail_if_empty), **own)
         from rocketc.cli.cluster_selection import ClusterSelection, warnings_noted  # late: it needs the client
 
-        selection = ClusterSelection.of(url, options, fail_if_empty, take_security(given), group)
+        selection = ClusterSelection.of(url, options, fail_if_empty, take_security(given), group, all_topics)
         with closing(selection), warnings_noted():
             return command(selection=selection, **own)
 
-    for parameter in reversed([paths_argument, *_CHOICE, *_READING, group_option]):
+    for parameter in reversed([paths_argument, *_CHOICE, *_READING, group_option, all_topics_option]):
         parameter(with_selection)
     return with_selection
 
@@ -137,11 +138,19 @@ group_option = click.option(
     "--group", metavar="GROUP", help="Of a cluster: pull as this group, if the account may not use TOOLS_CONSUMER."
 )
 
+all_topics_option = click.option(
+    "--all-topics",
+    is_flag=True,
+    help="Of a cluster: a * matches RocketMQ's own topics, too: retries, dead letters, delayed and half messages.",
+)
+
 
 def refuse_cluster_options(given: dict[str, Any]) -> None:
     """Raise click.UsageError if an option for clusters is given with a path."""
     if any(given.values()):
-        raise click.UsageError(f"accounts, TLS and --group are for a cluster, as in {SCHEME}127.0.0.1:9876/orders")
+        raise click.UsageError(
+            f"accounts, TLS, --group and --all-topics are for a cluster, as in {SCHEME}127.0.0.1:9876/orders"
+        )
 
 
 def _finds(grep: re.Pattern[str]) -> Callable[[Message], bool]:

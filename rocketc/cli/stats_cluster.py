@@ -42,7 +42,7 @@ def show_queues(selection: ClusterSelection, as_json: bool) -> int:
 
 
 async def _read(selection: ClusterSelection) -> list[_Row]:
-    async with TopicReader(selection.access, group=selection.group) as reader:
+    async with TopicReader(selection.access, group=selection.group, all_topics=selection.all_topics) as reader:
         states: dict[MessageQueue, QueueState] = {}
         for topic in await find_topics(reader, selection.topics, waits=False):
             states |= await reader.state(topic)

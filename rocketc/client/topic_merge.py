@@ -21,7 +21,6 @@ from rocketc.client.routes import MessageQueue
 from rocketc.client.topic_reader import Pulled, TopicReader
 from rocketc.errors import AnswerError
 from rocketc.read._pulled_records import cut_records, data_size
-from rocketc.read.regex import limited
 from rocketc.remoting.codes import Code
 from rocketc.remoting.subscribing import ALL, TAG, is_tag_type
 
@@ -562,11 +561,7 @@ class TopicFollower:
     async def _matching(self) -> list[str]:
         """Return the names of new topics that a pattern matches."""
         known = set(self._topics)
-        return sorted(
-            name
-            for name in await self._reader.topics()
-            if name not in known and any(limited(one.fullmatch, name) is not None for one in self._patterns)
-        )
+        return [name for name in await self._reader.matching(self._patterns) if name not in known]
 
     async def _asked(self, question: Awaitable[T], what: str) -> T | None:
         """Return the answer of the name server; None: there is none now."""

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,6 +18,7 @@ from rocketc.client.cluster_state import QueueState, decode_topic_state
 from rocketc.client.connections import UNREACHABLE, Connections
 from rocketc.client.contexts import AsyncContext
 from rocketc.client.direct_pulls import QUEUES_MOST, DirectPulls
+from rocketc.client.hidden_topics import matching_topics
 from rocketc.client.name_servers import NameServers
 from rocketc.client.pull_decisions import HOLD_MS, PULL_CODES, PullStatus, read_address
 from rocketc.client.pull_request import PULL, PullRequest
@@ -80,6 +82,7 @@ class TopicReader(AsyncContext):
     access   the way to the cluster
     group    of the pulls; another one than TOOLS_CONSUMER for accounts that may not use that
     timeout  seconds for a request, connecting included
+    all_topics  patterns match the topics of the system, too
     Methods raise NotSentError, ConnectionLostError or NoAnswerError if a server is not reached, AnswerError if it
     refuses, and TopicNotFoundError.
 
@@ -95,8 +98,10 @@ class TopicReader(AsyncContext):
     [QueueRange(begin=0, end=1)]
     """
 
-    def __init__(self, access: Access, *, group: str = TOOLS_CONSUMER, timeout: float = TIMEOUT) -> None:
-        self._access, self._group, self._timeout = access, check_group(group), timeout
+    def __init__(
+        self, access: Access, *, group: str = TOOLS_CONSUMER, timeout: float = TIMEOUT, all_topics: bool = False
+    ) -> None:
+        self._access, self._group, self._timeout, self._all_topics = access, check_group(group), timeout, all_topics
         self._routes: dict[str, TopicRoute] = {}
         self._faults: set[str] = set()  # of routes, each is logged once
         self._unfiltered: set[str] = set()  # addresses of brokers that do not select by SQL92
@@ -119,6 +124,11 @@ class TopicReader(AsyncContext):
     async def topics(self) -> list[str]:
         """Return the names of all topics, those of the system included."""
         return await self._asked_names(self._names.topics())
+
+    async def matching(self, patterns: Iterable[re.Pattern[str]]) -> list[str]:
+        """Return the names of the topics that match a pattern, without those of the system, see matching_topics()."""
+        names, cluster = await self.topics(), await self.cluster()
+        return sorted(matching_topics(patterns, names, cluster, all_topics=self._all_topics))
 
     async def cluster(self) -> ClusterInfo:
         """Return all clusters and brokers that the name server knows."""

@@ -23,7 +23,6 @@ from rocketc.client.topic_merge import TopicFollower, TopicMerge, may_select
 from rocketc.client.topic_reader import TOOLS_CONSUMER, TopicReader
 from rocketc.errors import ClosedError, TopicNotFoundError
 from rocketc.read.record_stream import RecordStream
-from rocketc.read.regex import limited
 from rocketc.read.scan_options import Texts
 from rocketc.read.topics import Topic, missing_text
 from rocketc.remoting.subscribing import ALL, SQL92, TAG
@@ -90,6 +89,7 @@ class TopicScan(RecordStream):
         topics: Sequence[Topic],
         *,
         group: str = TOOLS_CONSUMER,
+        all_topics: bool = False,
         start_at: TopicStart = TopicStart(),
         positions: Mapping[MessageQueue, int] | None = None,
         **options: Any,
@@ -97,7 +97,7 @@ class TopicScan(RecordStream):
         name = f"rocketmq://{';'.join(access.addresses)}/{','.join(map(_name, topics))}"
         super().__init__(name, self._read, **options)
         queues, sql = options.get("queues"), options.get("sql")
-        self._access, self._topics, self._group = access, list(topics), group
+        self._access, self._topics, self._group, self._all_topics = access, list(topics), group, all_topics
         self._queue_ids = None if queues is None else frozenset((queues,) if isinstance(queues, int) else queues)
         self._tags, self._sql = options.get("tags"), sql if sql is None or isinstance(sql, str) else sql.text
         self._begin, self._end = _ms(options.get("begin")), _ms(options.get("end"))
@@ -151,7 +151,7 @@ class TopicScan(RecordStream):
             return made
 
         try:
-            reader = TopicReader(self._access, group=self._group)
+            reader = TopicReader(self._access, group=self._group, all_topics=self._all_topics)
             thread.run(reader.start())
             opened.append(reader)
             topics = thread.run(find_topics(reader, self._topics, waits=idle is not None))
@@ -316,24 +316,23 @@ async def find_topics(reader: TopicReader, topics: Iterable[Topic], *, waits: bo
     >>> from rocketc.client.access import access_to
     >>> async def main(name_server):
     ...     async with TopicReader(access_to(name_server)) as reader:
-    ...         return await find_topics(reader, ["TBW102", re.compile("SELF_.*")], waits=False)
+    ...         return await find_topics(reader, ["TBW102", re.compile(".*")], waits=False)
     >>> with rocketc.Broker() as broker:
+    ...     _ = broker.topics.create("orders")
     ...     asyncio.run(main(broker.name_server))
-    ['TBW102', 'SELF_TEST_TOPIC']
+    ['TBW102', 'orders']
     """
     topics, names, missing = list(topics), list[str](), list[Topic]()
-    known = set(await reader.topics()) if any(not isinstance(topic, str) for topic in topics) else set()
     for topic in topics:
         if isinstance(topic, str):
             matching = [topic] if await reader.find(topic) is not None else []
             names += [topic] if waits and not matching else []
         else:
-            matching = sorted(name for name in known if limited(topic.fullmatch, name) is not None)
-            matching = [name for name in matching if await reader.find(name) is not None]
+            matching = [name for name in await reader.matching([topic]) if await reader.find(name) is not None]
         names += matching
         missing += [] if matching else [topic]
     if missing:
-        text = missing_text(missing, known or set(await reader.topics()), "this cluster")
+        text = missing_text(missing, set(await reader.topics()), "this cluster")
         if not names:
             raise TopicNotFoundError(text)
         _log.warning("%s%s", text, "; waiting for it" if waits else "")
@@ -347,17 +346,17 @@ async def existing_topics(reader: TopicReader, topics: Iterable[Topic]) -> list[
     >>> from rocketc.client.access import access_to
     >>> async def main(name_server):
     ...     async with TopicReader(access_to(name_server)) as reader:
-    ...         return await existing_topics(reader, ["none", re.compile("SELF_.*")])
+    ...         return await existing_topics(reader, ["none", re.compile("or.*")])
     >>> with rocketc.Broker() as broker:
+    ...     _ = broker.topics.create("orders")
     ...     asyncio.run(main(broker.name_server))
-    ['SELF_TEST_TOPIC']
+    ['orders']
     """
     topics = list(topics)
     names = [topic for topic in topics if isinstance(topic, str)]
     patterns = [topic for topic in topics if not isinstance(topic, str)]
     if patterns:
-        known = await reader.topics()
-        names += [name for name in known if any(limited(one.fullmatch, name) is not None for one in patterns)]
+        names += await reader.matching(patterns)
     names = list(dict.fromkeys(names))
     found = list[str]()
     for at in range(0, len(names), _AT_ONCE):

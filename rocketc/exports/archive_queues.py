@@ -64,6 +64,7 @@ class Reached(NamedTuple):
 
 
 States = dict[MessageQueue, Reached]
+_NEW = Reached(0)
 
 
 def nested(states: Mapping[MessageQueue, Reached]) -> dict[str, dict[str, dict[str, list[int]]]]:
@@ -163,7 +164,8 @@ class QueuePlan:
         self._topics, self.states, self._waits, self.is_same = list(topics), states, waits, is_same
         self._was_new = not states
         self._queues: list[MessageQueue] = []
-        self._was_asked = self._was_reached = False
+        self.was_asked = False  # the topics are known
+        self._fault: str | None = None  # why no name server answers now; it is logged once
         self._upto: dict[MessageQueue, int] | None = None
         self.mean: float | None = None  # bytes of a message
 
@@ -209,6 +211,15 @@ class QueuePlan:
             round.spans = [Span(queue, span.begin, ends[queue]) for queue, span in spans.items()]
             round.spans = [span for span in round.spans if span.begin < span.end]
         return round
+
+    async def behind(self, reader: TopicReader) -> int | None:
+        """Return how many messages the queues have after `states`; None: a broker does not answer."""
+        try:
+            ranges = await ranges_of(reader, self._queues) if self._queues else {}
+        except (*UNREACHABLE, AnswerError):
+            return None
+        begins = {queue: max(range.begin, self.states.get(queue, _NEW).next_offset) for queue, range in ranges.items()}
+        return sum(max(range.end - begins[queue], 0) for queue, range in ranges.items()) if self.was_asked else None
 
     async def _each(self, reader: TopicReader, ranges: Ranges) -> dict[MessageQueue, int | None]:
         """Return where to begin in each queue; None: not now."""
@@ -256,9 +267,7 @@ class QueuePlan:
         if not queues:
             return {}
         try:
-            found = await ranges_of(reader, queues)
-            self._was_reached = True
-            return found
+            return await ranges_of(reader, queues)
         except (*UNREACHABLE, AnswerError) as error:
             if not self._waits or not is_passing(error):
                 raise
@@ -266,32 +275,33 @@ class QueuePlan:
         for queue in queues:  # each broker on its own
             by_broker.setdefault(queue.broker_name, []).append(queue)
         answers = await asyncio.gather(*map(reader.ranges, by_broker.values()), return_exceptions=True)
-        found, last = {}, None
+        found: Ranges = {}
         for name, answer in zip(by_broker, answers, strict=True):
             if not isinstance(answer, BaseException):
                 found |= answer
             elif is_passing(answer):
                 _log.warning("the queues on %s wait: %s", name, answer)
-                last = answer
             else:
                 raise answer
-        if not found and not self._was_reached and last is not None:
-            raise last
-        self._was_reached = True
         return {queue: found[queue] for queue in queues if queue in found}
 
     async def _known(self, reader: TopicReader) -> list[MessageQueue]:
         try:
-            if self._was_asked:
+            if self.was_asked:
                 names = await existing_topics(reader, self._topics)
             else:
                 names = await find_topics(reader, self._topics, waits=self._waits)
         except (*UNREACHABLE, AnswerError) as error:
-            if not self._waits or not self._was_asked:
+            if not self._waits or not is_passing(error):
                 raise
-            _log.warning("the queues known before are read: %s", error)
+            level = logging.DEBUG if str(error) == self._fault else logging.WARNING
+            self._fault = str(error)
+            if self.was_asked:
+                _log.log(level, "the queues known before are read: %s", error)
+            else:
+                _log.log(level, "waiting for a name server: %s", error)
             return self._queues
-        self._was_asked = True
+        self.was_asked, self._fault = True, None
         self._queues = [queue for name in names if reader.is_known(name) for queue in reader.known_queues(name)]
         return self._queues
 

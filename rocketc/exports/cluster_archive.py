@@ -8,6 +8,7 @@ run begins where the last commit ends, and deletes files that no commit lists.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,7 @@ class ClusterArchiveReport:
     bytes     size of these files
     damage    messages that were not there any more when they were to be read, and damaged records
     commits   number of commits
+    committed_at  when the last one was, in seconds since the epoch; None: there was none
     """
 
     path: str
@@ -59,6 +61,7 @@ class ClusterArchiveReport:
     bytes: int = 0
     damage: list[QueueDamage] = field(default_factory=list)
     commits: int = 0
+    committed_at: float | None = None
 
 
 class ArchiveCommits:
@@ -139,6 +142,7 @@ class ArchiveCommits:
         self.report.bytes += sum(file[2] for file in of_messages)
         self.report.damage += damage
         self.report.commits += 1
+        self.report.committed_at = time.time()
         return states
 
     def _stage_table(self, staging: str, name: str, table: pyarrow.Table) -> list[Any]:
@@ -184,6 +188,7 @@ class ClusterArchive:
     waits   topics may appear later, and brokers that are down are waited for. Otherwise the archive ends with the
             messages that are there when the first commit begins
     group   of the pulls
+    all_topics  patterns match the topics of the system, too
     columns, compression, crc, decompress  of the messages, as in rocketc.export()
     commit_bytes  of messages in a commit, about
     Raises ValueError, StoreIOError, StoreLockedError if another process writes to the archive, ImportError without
@@ -209,6 +214,7 @@ class ClusterArchive:
         *,
         waits: bool = False,
         group: str = TOOLS_CONSUMER,
+        all_topics: bool = False,
         columns: Sequence[str] | None = None,
         compression: str | None = None,
         crc: str = "body",
@@ -225,7 +231,7 @@ class ClusterArchive:
         self._thread = shared_loop()
         self._is_open = True
         self._target: Target | None = None
-        self._reader = TopicReader(access, group=group)
+        self._reader = TopicReader(access, group=group, all_topics=all_topics)
         try:
             self._thread.run(self._reader.start())
             self._plan = QueuePlan(topics, {}, waits=waits)
@@ -242,6 +248,19 @@ class ClusterArchive:
     def report(self) -> ClusterArchiveReport:
         """What was added since the archive was opened."""
         return self._commits.report
+
+    @property
+    def waits_for_topics(self) -> bool:
+        """Whether no name server has answered yet."""
+        return not self._plan.was_asked
+
+    async def count_behind(self) -> int | None:
+        """Return how many messages the queues have now and the archive does not; None: a broker does not answer."""
+        return await self._plan.behind(self._reader)
+
+    def behind(self) -> int | None:
+        """Do count_behind() from any thread but that of the loop."""
+        return self._thread.run(self.count_behind())
 
     def stage(self) -> Staged | None:
         """Write the messages of the next commit to the staging folder; None if no messages are new.

@@ -79,7 +79,14 @@ def choose_start(log: ReplicaLog, from_start: int | None = None, most: int = OVE
 
 
 def earlier_start(log: ReplicaLog, phy_offset: int) -> Start:
-    """Return where to start to compare from a physical offset on, or from the record that it is in."""
+    """Return where to start to compare from a physical offset on, or from the record that it is in.
+
+    >>> import rocketc, tempfile
+    >>> with rocketc.open(tempfile.mkdtemp(), mapped_file_size_commit_log=1 << 20) as store:
+    ...     _ = store.put_many("orders", [b"one", b"two"])  # 100 bytes each
+    ...     earlier_start(store, 150)
+    Start(report=100, end=200, lead=b'', asked=False)
+    """
     return Start(max(record_start(log, max(phy_offset, log.min_phy_offset)), 1), log.max_phy_offset)
 
 

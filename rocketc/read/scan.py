@@ -378,6 +378,7 @@ def scan(
     credentials: object = None,
     tls: object = False,
     group: str | None = None,
+    all_topics: bool = False,
     **unknown: NoReturn,
 ) -> Scan:
     """Read the messages of a RocketMQ commit log, without a broker. The log may be in use, copied or damaged.
@@ -387,7 +388,7 @@ def scan(
 
     path        store root, commit log folder, file, glob, or a list of them. URLs need the extra `remote`: s3://,
                 hdfs://, gs://, http://, and all others that fsspec supports. A cluster: rocketmq://HOST:PORT/TOPIC,
-                with more name servers after `;`. A `*` in the topic is any text
+                with more name servers after `;`. A `*` in the topic is any text, see all_topics
     topics      names, and compiled patterns that match the whole topic. If the scan finds no message, and the store
                 does not have these topics, a MissingTopicWarning names the most similar one. Of a cluster: for a URL
                 without a topic
@@ -422,6 +423,8 @@ def scan(
     credentials of a cluster: the account that signs requests, a rocketc.client.Credentials; never shown
     tls         of a cluster: True, or a rocketc.client.Tls
     group       of a cluster: the consumer group of the pulls, for accounts that may not use TOOLS_CONSUMER
+    all_topics  of a cluster: a `*` or a pattern matches RocketMQ's own topics, too: retries, dead letters, delayed and
+                half messages. Without it, name them, or their beginning: %DLQ%*
 
     start, stop, storage_options, partial and unreadable are for files. Raises StoreIOError at once for a path that
     cannot be read, ValueError and TypeError for invalid options (SqlError, a ValueError, for a wrong filter). A pass of
@@ -446,10 +449,15 @@ def scan(
             url, topics=topics, queues=queues, tags=tags, keys=keys, sql=sql, begin=begin, end=end, offsets=offsets,
             columns=columns, where=where, errors=errors, crc=crc, decompress=decompress, unwrap=unwrap,
             batch_bytes=sizes[0], max_decompressed=sizes[1], credentials=credentials, tls=tls, group=group,
-            unreadable=unreadable, **of_files,
+            unreadable=unreadable, all_topics=all_topics, **of_files,
         )  # fmt: skip
         return scanned
-    for name, value in (("credentials", credentials), ("tls", tls or None), ("group", group)):
+    for name, value in (
+        ("credentials", credentials),
+        ("tls", tls or None),
+        ("group", group),
+        ("all_topics", all_topics or None),
+    ):
         if value is not None:
             raise ValueError(f"{name} is for a cluster, as in rocketmq://127.0.0.1:9876/orders, not for files")
     reading = Reading(

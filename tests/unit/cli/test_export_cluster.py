@@ -1,10 +1,12 @@
 """rocketc export --follow and --append: a folder that grows with topics of a cluster, and how the command ends."""
 
+import contextlib
 import json
 import re
 import signal
 import socket
 import time
+import urllib.request
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -12,8 +14,9 @@ import pytest
 from support.command import start
 
 import rocketc
-from rocketc.cli import exit_codes
+from rocketc.cli import exit_codes, follow_progress, metrics_option
 from rocketc.client import Producer
+from rocketc.client.access import access_to
 from rocketc.exports.archive_target import Target
 from rocketc.exports.cluster_archive import ClusterArchive
 
@@ -72,6 +75,52 @@ def test_follow_ends_with_a_signal(producer, url, tmp_path, number):
     assert re.fullmatch(rb"rocketc: 21 messages added to \S+: .* in 2 files\n", err)
     assert sorted(keys(tmp_path / "lake")) == sorted(f"k{number}" for number in range(21))
     assert not (tmp_path / "lake" / "_staging").exists()
+
+
+def test_follow_says_what_it_does_and_serves_metrics(run_here, producer, url, monkeypatch):
+    """stderr has a line a minute: here every 50 ms."""
+    monkeypatch.setattr(follow_progress, "_LINE_SECONDS", 0.05)
+    notes, page = [], []
+    monkeypatch.setattr(follow_progress, "note", notes.append)
+    monkeypatch.setattr(metrics_option, "note", notes.append)
+
+    def until_told(self):
+        if (staged := stage(self)) is None:
+            wait_for(lambda: re.fullmatch(r"\S+: 20 messages added, 0 behind, last commit \d+ s ago", notes[-1]))
+            page.append(urllib.request.urlopen(notes[0].removeprefix("metrics at ")).read().decode())
+            signal.raise_signal(signal.SIGINT)
+        return staged
+
+    stage = ClusterArchive.stage
+    monkeypatch.setattr(ClusterArchive, "stage", until_told)
+    code, _, err = run_here("export", url, "-o", "lake", "--follow", "--metrics-port", "0")
+    assert code == exit_codes.INTERRUPTED, err
+    for line in ("messages_total 20", "lag_messages 0", "commits_total 1"):
+        assert f"rocketc_archive_{line}" in page[0].splitlines()
+
+
+def test_follow_waits_for_a_name_server(tmp_path):
+    """As a consumer does: it begins before the cluster."""
+    with free_port() as port:
+        archive = ClusterArchive(access_to(f"127.0.0.1:{port}"), ["orders"], tmp_path / "lake", waits=True)
+    try:
+        assert archive.stage() is None and archive.waits_for_topics and archive.behind() is None
+        with rocketc.Broker(namesrv_port=port) as broker, Producer("shop", broker.name_server) as shop:
+            shop.send("orders", b"one", keys="k1")
+            staged = []
+            wait_for(lambda: staged or staged.extend(filter(None, [archive.stage()])))
+            archive.commit(staged[0])
+            assert keys(tmp_path / "lake") == ["k1"] and archive.behind() == 0
+    finally:
+        archive.close()
+
+
+@contextlib.contextmanager
+def free_port():
+    """A port on which no one listens."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
 
 
 def wait_for(done, seconds=20):
@@ -172,6 +221,8 @@ def test_what_could_not_be_done_is_one_line(run_here, broker, url, flag):
         (exit_codes.COULD_NOT, "connection refused", (closed, "-o", "lake")),
         (exit_codes.NOT_FOUND, "no topic /none.*/ in this cluster", (f"{bare}/none*", "-o", "lake")),
     ):
+        if flag == "--follow" and closed in args:
+            continue  # it waits
         found, out, err = run_here("export", *args, flag)
         assert (found, out, err.count("\n")) == (code, "", 1), err
         assert text.lower() in err.lower()

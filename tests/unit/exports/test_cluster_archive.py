@@ -1,6 +1,7 @@
 """An archive of topics of a running broker has each message once, also after kills, and after topics are deleted."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -11,8 +12,9 @@ import pyarrow.dataset as ds
 import pytest
 
 import rocketc
-from rocketc.client import Admin, Producer
+from rocketc.client import Admin, Producer, TransactionProducer
 from rocketc.client.access import access_to
+from rocketc.client.cluster_url import topic_url
 from rocketc.client.routes import MessageQueue
 from rocketc.errors import StoreIOError, StoreLockedError, TopicNotFoundError
 from rocketc.exports import archive_target
@@ -142,6 +144,27 @@ def test_wildcards_new_topics_and_new_queues_while_it_follows(broker, producer, 
     report = run(archive)
     assert report.messages == 45
     assert visible(target) == sorted(keys("orders", range(40)) + keys("orders2", range(3)) + keys("later", range(2)))
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_a_wildcard_leaves_out_the_topics_of_the_system(broker, producer, tmp_path, every):
+    """A transaction that was rolled back has a half message, and is not data."""
+    send(producer, "orders", range(2))
+    with (
+        TransactionProducer("bank", broker.name_server, check=lambda half: "ROLLBACK_MESSAGE") as bank,
+        contextlib.suppress(ZeroDivisionError),
+        bank.transaction("orders", b"rolled back"),
+    ):
+        raise ZeroDivisionError
+    url = f"rocketmq://{broker.name_server}/*"
+    archive = opened(broker, tmp_path / "lake", topic_url(url, patterns=True).topics, all_topics=every)
+    run(archive)
+    topics = {path.name for path in (tmp_path / "lake").glob("**/topic=*")}
+    scanned = {message.topic for message in rocketc.scan(url, all_topics=every)}
+    if every:
+        assert "topic=RMQ_SYS_TRANS_HALF_TOPIC" in topics and "RMQ_SYS_TRANS_HALF_TOPIC" in scanned
+    else:
+        assert topics == {"topic=orders"} and scanned == {"orders"}
 
 
 @pytest.mark.parametrize("steps", [1, pytest.param(7, marks=pytest.mark.long)])
