@@ -171,6 +171,7 @@ class BrokerController:
         )
         self.offsets = ConsumerOffsetManager(ConsumerOffsets(store.path, clock=clock))
         store.attach_offsets(self.offsets)
+        self._queue = FairQueue()
         self.topics = TopicManager(store, config, self.tables, self._topic_changed, self._set_fast)
         bloom = BloomFilter(config.expect_consumer_num_use_filter, config.max_error_rate_of_bloom_filter)
         filters = ConsumerFilters(store.path, clock=clock, bloom=bloom)
@@ -259,7 +260,7 @@ class BrokerController:
         refusals: list[Processor] = [SlaveRefusals()] if self.is_slave else []
         processors = [*self._processors(chance), *self.admin.processors, *refusals]
         self._patience = patience(config)
-        how: dict[str, Any] = {"check": check, "tls": self._gate, "patience": self._patience, "queue": FairQueue()}
+        how: dict[str, Any] = {"check": check, "tls": self._gate, "patience": self._patience, "queue": self._queue}
         self.server = Server(processors, on_lost=self._lost, fast=self.pulls.path, **how)
         without_pulls = [one for one in processors if one is not self.pulls]
         self.vip_server = Server(without_pulls, on_lost=self._lost, fast=self.path, **how)
@@ -425,6 +426,7 @@ class BrokerController:
         else:
             self.path.set_topic(topic.topic_name, 0)  # its answers wait for the disk
         self.name_servers.topic_changed(topic)
+        self._queue.excuse()  # requests that wait behind many creations are not refused for that
 
     def _settings_changed(self, names: Iterable[str]) -> None:
         """Apply settings that tools have changed, where they are not read each time."""

@@ -189,7 +189,7 @@ cdef class ConnectionCore(Flow):
     cdef double _take_frames(self, int most, double now, int* frames) except -1.0:
         """Do it for _serve(); return the time. It is read after each frame that the server gets."""
         cdef Frame frame
-        cdef double until = now + QUANTUM
+        cdef double until = now + QUANTUM, before
         while most > 0 and self._may_process() and self._decoder.next(&frame) == RC_OK:
             frames[0] += 1
             most -= 1
@@ -204,9 +204,12 @@ cdef class ConnectionCore(Flow):
             else:
                 if self._fast is not None:
                     self._fast.finish(self)
+                before = self._loop.time()
+                self._queue._is_excused = False
                 if not self._pass_to_server(&frame):
                     break
                 now = self._loop.time()
+                self._queue.note_work(now - before)
                 if now >= until:
                     break
                 continue
@@ -231,7 +234,7 @@ cdef class ConnectionCore(Flow):
     cdef int _enter_queue(self) except -1:
         if self._backlog is None:
             self._begin_backlog()
-        self._backlog.note(self._received, self._loop.time())
+        self._backlog.note(self._received, self._queue.patience_clock(self._loop.time()))
         return self._queue.enter(self)
 
     cdef int _note_half(self, bint any_frame) except -1:
@@ -267,7 +270,7 @@ cdef class ConnectionCore(Flow):
             self._begin_backlog()
         else:
             return 0
-        self._backlog.note(self._received + waiting, self.last_active)
+        self._backlog.note(self._received + waiting, self._queue.patience_clock(self.last_active))
         return 0
 
     cdef int _begin_backlog(self) except -1:
@@ -282,7 +285,7 @@ cdef class ConnectionCore(Flow):
         In TLS, what is read are more bytes than those of the frames: its frames seem to have arrived later.
         """
         cdef double since = self._backlog.since(self._received - <int64_t>self._decoder.left())
-        self.waited = now - since if since >= 0.0 else 0.0
+        self.waited = self._queue.patience_clock(now) - since if since >= 0.0 else 0.0
         return 0
 
     cdef bint _refuse(self, const Frame* frame) except -1:

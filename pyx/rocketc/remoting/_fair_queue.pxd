@@ -22,12 +22,24 @@ cdef class FairQueue:
         int _served             # such flows
         bint _is_due            # the loop will call _turn()
         object _loop            # since the queue was used first
+        double _began           # the last turn, or the wait for the next one
+        double _work            # seconds of requests since then
+        double _excused_work    # those of them that excuse() is about
+        double _excused         # excused seconds, in all
+        double _clock           # the last answer of patience_clock()
+        bint _is_excused        # the request that is processed
     # Whether a flow must enter the queue, and not process its requests at once.
     cdef bint must_wait(self) noexcept
     # Note the time of a flow that has not waited.
     cdef void spend(self, double seconds) noexcept
     cdef int enter(self, Flow flow) except -1
     cdef bint _is_sparse(self, Flow flow, double now) noexcept
+    # Return `now` without the excused seconds. How long requests wait is measured with this clock; it never goes back.
+    cdef double patience_clock(self, double now) noexcept
+    # Note the time of a request.
+    cdef void note_work(self, double seconds) noexcept
+    cdef int _excuse_turn(self, double now) except -1
+    cdef void _begin_work(self, double now) noexcept
     cdef int _call_turn(self) except -1
     cdef int _serve(self, object flows, int most, double until) except -1
 

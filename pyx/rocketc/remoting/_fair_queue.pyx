@@ -4,6 +4,8 @@
 A flow is what comes from one connection. A turn of the queue is bounded: then the loop reads sockets and calls timers.
 In a turn, sparse flows are first, for half of it. A client that waits for each answer does not wait for others that
 send thousands of requests at once. Then the other flows take turns, for a quantum each.
+Some work takes time but is not overload: a topic is created once. Requests that wait for it are not
+refused for that.
 Source: DRR (RFC 970, Shreedhar and Varghese), and the sparse flows of FQ-CoDel (RFC 8290).
 """
 import asyncio
@@ -54,12 +56,38 @@ cdef class FairQueue:
         self._served += 1
         self._spent += seconds
 
+    def excuse(self):
+        """Say that the request that is processed does work that happens once: requests may wait longer for it."""
+        self._is_excused = True
+
+    cdef double patience_clock(self, double now) noexcept:
+        self._clock = max(self._clock, now - self._excused)
+        return self._clock
+
+    cdef void note_work(self, double seconds) noexcept:
+        self._work += seconds
+        if self._is_excused:
+            self._excused_work += seconds
+            self._is_excused = False
+
+    cdef int _excuse_turn(self, double now) except -1:
+        """Excuse a share of the time since the last turn, as great as that of the work: it also causes writes."""
+        if self._excused_work > 0.0:
+            self._excused += (now - self._began) * self._excused_work / self._work
+        self._begin_work(now)
+        return 0
+
+    cdef void _begin_work(self, double now) noexcept:
+        self._work = self._excused_work = 0.0
+        self._began = now
+
     cdef int enter(self, Flow flow) except -1:
         """Queue a flow, unless it is queued."""
         if flow.is_queued:
             return 0
         if not self._is_due:
             self._call_turn()
+            self._begin_work(self._loop.time())
         flow.is_queued = True
         (self._sparse if self._is_sparse(flow, self._loop.time()) else self._bulk).append(flow)
         return 0
@@ -82,6 +110,7 @@ cdef class FairQueue:
         if not self._sparse and not self._bulk:
             return
         began = self._loop.time()
+        self._excuse_turn(began)
         try:
             self._serve(self._sparse, FEW, began + TURN / 2)
             self._serve(self._bulk, max(<int>FEW, <int>(BULK // (1 + len(self._bulk)))), began + TURN)

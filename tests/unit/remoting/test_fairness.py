@@ -8,6 +8,7 @@ import pytest
 from simulation import virtual
 from simulation.brokers import scene
 
+from rocketc.remoting._fair_queue import FairQueue
 from rocketc.remoting._frames import FrameDecoder
 from rocketc.remoting.codes import Code
 from rocketc.remoting.command import Command
@@ -33,6 +34,20 @@ class Slow:
     def process(self, call):
         asyncio.get_running_loop().now += COST
         return Answer(values={"offset": 1})
+
+
+class Creating(Slow):
+    """At first its requests do work that happens once."""
+
+    is_first = True
+
+    def __init__(self, queue):
+        self.queue = queue
+
+    def process(self, call):
+        if self.is_first:
+            self.queue.excuse()
+        return super().process(call)
 
 
 class Ticking(virtual.VirtualLoop):
@@ -131,6 +146,30 @@ def test_requests_that_have_waited_for_their_turn_are_refused():
     assert codes[0] > 0.9 * 0.5 / COST  # the time is used for requests that are answered
     assert max(max(client.took) for client in clients) < 0.5
     assert quiet.codes == {Code.SUCCESS: len(quiet.took)}
+
+
+@pytest.mark.parametrize(("count", "window"), [(1000, 1), (200, 5), (1, 1000)])
+def test_requests_behind_creations_are_not_refused(count, window):
+    """They wait for 0.5 s, which is longer than the patience. Later the same clients wait as long, and are refused."""
+
+    async def main():
+        queue, loop = FairQueue(), asyncio.get_running_loop()
+        processor = Creating(queue)
+        async with Server([processor], patience={30: 0.2}, queue=queue) as server:
+            clients = [Client(window, loop.now) for _ in range(count)]
+            for client in clients:
+                virtual.link(client, server.connection(), random.Random(1), (0.0, 0.0))
+            found = []
+            for processor.is_first in (True, False):
+                for client in clients:
+                    client.codes = {}
+                    client.send(window)
+                await asyncio.sleep(2.0)
+                found.append([sum(client.codes.get(code, 0) for client in clients) for code in (Code.SUCCESS, 2)])
+            return found
+
+    creations, others = virtual.run(main())
+    assert creations == [1000, 0] and sum(others) == 1000 and 500 < others[1] < 700
 
 
 def test_sends_on_the_fast_path(tmp_path):
