@@ -18,7 +18,18 @@ from rocketc.read._arrow import Schema, stream_capsule
 from rocketc.read._few_records import few_messages
 from rocketc.read._filter import Filter
 from rocketc.read._message import Message
-from rocketc.read.scan_options import Crc, Errors, Offsets, Reading, Sql, Texts, Topics, Unreadable, When
+from rocketc.read.scan_options import (
+    Crc,
+    Errors,
+    Offsets,
+    Reading,
+    Sql,
+    Texts,
+    Topics,
+    Unreadable,
+    When,
+    checked_offsets,
+)
 from rocketc.read.scan_report import ScanReport
 from rocketc.read.scan_run import ScanRun
 from rocketc.read.schemes import find_factory
@@ -398,9 +409,10 @@ def scan(
     sql         an SQL92 filter over the properties, in RocketMQ's language (extra `sql`): "price > 10 AND a IS NULL".
                 A broker with the same subscription returns the same messages
     begin, end  store timestamps, [begin, end): ms since the epoch, or aware datetimes
-    offsets     {topic: {queue id: (begin, end)}}: queue offsets, [begin, end), None for no bound. Of a topic listed
-                here only the listed queues pass; None as queue id means all other queues. Of a cluster: a queue id
-                is that of a queue on each broker
+    offsets     {topic: {queue id: (begin, end)}}: queue offsets, [begin, end), None for no bound. As in Spark, -2 as
+                begin is the first message, and -1 as end is the end of the queue. Of a topic listed here only the
+                listed queues pass; None as queue id means all other queues. Of a cluster: a queue id is that of a
+                queue on each broker
     start, stop physical offsets, [start, stop): records whose first byte is in this range
     columns     names and order of the Arrow columns; None: all
     where       a predicate of Message, applied last
@@ -439,6 +451,7 @@ def scan(
     """
     if unknown:
         raise unknown_keyword(scan, unknown)
+    offsets = offsets and checked_offsets(offsets)
     if not isinstance(path, (str, os.PathLike, LogFile, Log)):
         path = list(path)
     sizes = size_of("batch_bytes", batch_bytes, 1), size_of("max_decompressed", max_decompressed)
@@ -504,6 +517,7 @@ def decode(
     """
     if unknown:
         raise unknown_keyword(decode, unknown)
+    offsets = offsets and checked_offsets(offsets)
     if base_offset is not None and base_offset != 0:
         base_offset = whole_number("base_offset", base_offset, *INT64)
     view = buffer if type(buffer) is bytes else memoryview(buffer).cast("B")

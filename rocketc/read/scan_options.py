@@ -6,7 +6,7 @@ import datetime
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from rocketc.files.remote import Options
 from rocketc.read._message import Message
@@ -20,6 +20,38 @@ Offsets = Mapping[str, Mapping[int | None, tuple[int | None, int | None]]]
 Errors = Literal["raise", "skip", "report"]
 Crc = Literal["none", "body", "full"]
 Unreadable = Literal["raise", "skip"]
+
+_FIRST, _END = -2, -1  # queue offsets, as in Spark and Kafka
+
+
+def checked_offsets(offsets: Offsets | None) -> Offsets | None:
+    """Return the offsets of scan() without negative ones. Raises ValueError for those with no meaning.
+
+    >>> checked_offsets({"orders": {0: (-2, -1), 1: (5, None)}})
+    {'orders': {0: (None, None), 1: (5, None)}}
+    >>> checked_offsets({"orders": {0: (-10, None)}})
+    Traceback (most recent call last):
+    ValueError: offsets: topic 'orders', queue 0: begin is -10; it must be 0 or more, or -2 for the first message
+    """
+    if not isinstance(offsets, Mapping) or not all(isinstance(queues, Mapping) for queues in offsets.values()):
+        return offsets  # the filter says what is wrong
+    return {
+        topic: {queue: _checked_range(topic, queue, given) for queue, given in queues.items()}
+        for topic, queues in offsets.items()
+    }
+
+
+def _checked_range(topic: str, queue: int | None, given: Any) -> Any:
+    if not isinstance(given, Sequence) or len(given) != 2:
+        return given
+    begin, end = given
+    where = f"offsets: topic {topic!r}, {'other queues' if queue is None else f'queue {queue}'}"
+    if isinstance(begin, int) and begin < 0 and begin != _FIRST:
+        raise ValueError(f"{where}: begin is {begin}; it must be 0 or more, or {_FIRST} for the first message")
+    if isinstance(end, int) and end < 0 and end != _END:
+        raise ValueError(f"{where}: end is {end}; it must be 0 or more, or {_END} for the end of the queue")
+    return None if begin == _FIRST else begin, None if end == _END else end
+
 
 CRC_CODES = {"none": 0, "body": 1, "full": 2}  # numbers of Crc in the extension
 

@@ -93,7 +93,7 @@ def test_filters_agree_with_a_python_filter(sql, topics, queues, tags, keys, beg
     assert [row["queueOffset"] for row in scan.to_arrow().to_pylist()] == [r["queueOffset"] for r in meant]
 
 
-BOUND = st.none() | st.integers(-1, 201)
+BOUND = st.none() | st.integers(0, 201)
 
 
 @given(
@@ -159,6 +159,20 @@ def test_a_filter_of_properties_is_checked_at_once(tmp_path):
 
 def test_a_filter_of_properties_may_be_compiled():
     assert rocketc.decode(DATA, sql=compile_sql("TAGS = 'A'")).count() == rocketc.decode(DATA, tags="A").count()
+
+
+def test_the_first_message_and_the_end_of_a_queue():
+    """As in Spark. A negative queue offset read the whole queue before."""
+    assert rocketc.decode(DATA, offsets={TOPICS[0]: {None: (-2, -1)}}).count() == rocketc.decode(DATA).count()
+    for range_, text in (
+        ([-10, None], "begin is -10; it must be 0 or more, or -2 for the first message"),
+        ((-1, None), "begin is -1; it must be 0 or more"),
+        ((None, -2), "end is -2; it must be 0 or more, or -1 for the end of the queue"),
+    ):
+        with pytest.raises(ValueError, match=f"offsets: topic 'orders', queue 0: {text}"):
+            rocketc.decode(DATA, offsets={"orders": {0: range_}})
+        with pytest.raises(ValueError, match=text):
+            rocketc.scan("rocketmq://127.0.0.1:1/orders", offsets={"orders": {0: range_}})
 
 
 def test_wrong_queue_offsets():
