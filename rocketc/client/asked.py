@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import inspect
 import sys
 import threading
@@ -25,6 +26,7 @@ from rocketc.client.consume_results import (
 )
 from rocketc.client.group_member import GroupMember
 from rocketc.client.instance import Handler
+from rocketc.client.large_bodies import decoded_messages
 from rocketc.client.listener_pool import ListenerPool
 from rocketc.client.offset_stores import decode_offsets, encode_offsets
 from rocketc.client.orderly_context import OrderlyContext, bound
@@ -132,7 +134,9 @@ class AskedConsumer:
 
     async def _consume_directly(self, request: Command) -> Command:
         """Give a message to the listener, and answer with its result. Nothing is committed or sent back."""
-        messages, errors, _ = pulled_messages(request.body, retry_topic=retry_topic(self._group).encode())
+        messages, errors, _ = await decoded_messages(
+            functools.partial(pulled_messages, request.body, retry_topic=retry_topic(self._group).encode())
+        )
         if not messages:
             return Command(Code.SYSTEM_ERROR, remark=str(errors[0]) if errors else "the request lacks a message")
         loop = asyncio.get_running_loop()

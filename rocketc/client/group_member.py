@@ -17,6 +17,7 @@ from rocketc.client.counts import ConsumeCounts
 from rocketc.client.first_commits import FirstCommits
 from rocketc.client.instance import ClientInstance
 from rocketc.client.kept_offsets import BrokerOffsets, FileOffsets, KeptOffsets
+from rocketc.client.large_bodies import decoded_messages
 from rocketc.client.offset_stores import NOT_FOUND, LocalFileOffsetStore, OffsetTable, local_folder
 from rocketc.client.owned_queue import Owned
 from rocketc.client.pull_decisions import (
@@ -569,7 +570,9 @@ class GroupMember:
             status = await self._same_or_other(one, status, told)
         if status is PullStatus.FOUND:
             now = self._loop.time()
-            messages, errors, end = pulled_messages(answer.body, one.request.next_offset, self._retry_topic)
+            messages, errors, end = await decoded_messages(
+                pulled_messages, answer.body, one.request.next_offset, self._retry_topic
+            )
             if end < len(answer.body):  # continue after the last message, or after one that cannot be read
                 told["nextBeginOffset"] = 1 + (messages[-1].queue_offset if messages else one.request.next_offset)
             self.counts.pulled(queue.topic, len(messages), 1000 * (now - began), now)

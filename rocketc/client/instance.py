@@ -34,7 +34,7 @@ _log = logging.getLogger("rocketc.client")
 _numbers = itertools.count(1)  # of the clients of this process
 
 Handler = Callable[[Command], Awaitable[Command | None] | Command | None]  # answers a request of a broker
-AddressHandler = Callable[[str, Command], None]  # gets the address of the broker, too
+AddressHandler = Callable[[str, Command], Awaitable[None] | None]  # gets the address of the broker, too
 
 
 class ClientInstance:

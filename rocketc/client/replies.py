@@ -10,6 +10,7 @@ import ipaddress
 from collections.abc import Callable, Mapping
 
 from rocketc._layout import FLAG_COMPRESSED, FLAG_COMPRESSION_MASK
+from rocketc.client.large_bodies import decoded_messages
 from rocketc.client.names import (
     ARRIVE_TIME,
     CLUSTER,
@@ -100,12 +101,12 @@ class Replies:
         if waiting is not None and waiting.done():
             waiting.exception()  # asyncio does not warn of the error of close() if the request ends with another one
 
-    def pushed(self, request: Command) -> Command:
+    async def pushed(self, request: Command) -> Command:
         """Take a reply that a broker brings. Return the answer: success also if nothing waits for it any more.
 
         Raises ValueError and BadRequestError if it is not a reply.
         """
-        message = pushed_reply(request, self._clock())
+        message = await decoded_messages(pushed_reply, request, self._clock())
         waiting = self._waiting.get(message.properties.get(CORRELATION_ID, ""))
         if waiting is None or waiting.done():
             self.late += 1
@@ -121,10 +122,11 @@ class Replies:
                 waiting.set_exception(ClosedError("the producer is closed"))
 
 
-def pushed_reply(request: Command, now: int) -> Message:
+def pushed_reply(request: Command, now: int, *, plain_bytes: int | None = None) -> Message:
     """Return the message in PUSH_REPLY_MESSAGE_TO_CLIENT. Raises ValueError and BadRequestError.
 
-    now  ms since 1970, for the property ARRIVE_TIME
+    now          ms since 1970, for the property ARRIVE_TIME
+    plain_bytes  see pulled_messages()
 
     >>> fields = dict(producerGroup="g", topic="c_REPLY_TOPIC", defaultTopic="TBW102", defaultTopicQueueNums="4",
     ...     queueId="0", sysFlag="0", bornTimestamp="5", flag="0", bornHost="127.0.0.1:7", storeHost="127.0.0.1:10911",
@@ -149,7 +151,7 @@ def pushed_reply(request: Command, now: int) -> Message:
         store_host=_host(fields["storeHost"]),
         properties=f"{text}{ARRIVE_TIME}\x01{now}\x02".encode("utf-8", "replace"),
     )
-    messages, errors, _ = pulled_messages(record)
+    messages, errors, _ = pulled_messages(record, plain_bytes=plain_bytes)
     if errors:
         raise errors[0]
     return messages[0]

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from rocketc._layout import PROPERTY_UNIQUE_KEY
+from rocketc.client.large_bodies import decoded_messages
 from rocketc.client.listener_pool import ListenerPool
 from rocketc.client.names import PRODUCER_GROUP
 from rocketc.client.transaction_states import (
@@ -68,8 +69,10 @@ class Asked(NamedTuple):
         )
 
 
-def asked(address: str, request: Command) -> Asked:
+def asked(address: str, request: Command, *, plain_bytes: int | None = None) -> Asked:
     """Return the question in CHECK_TRANSACTION_STATE. Raises ValueError and BadRequestError.
+
+    plain_bytes  see pulled_messages()
 
     >>> from rocketc.format._encoding import encode
     >>> record = encode("orders", b"one", properties={"UNIQ_KEY": "0A00", "PGROUP": "shop"})
@@ -78,7 +81,7 @@ def asked(address: str, request: Command) -> Asked:
     '0A00'
     """
     fields = REQUESTS[CHECK_TRANSACTION_STATE].decode(request.fields)
-    messages, errors, _ = pulled_messages(request.body)
+    messages, errors, _ = pulled_messages(request.body, plain_bytes=plain_bytes)
     if errors:
         raise errors[0]
     if not messages:
@@ -128,10 +131,10 @@ class Checks:
         self._is_coroutine = inspect.iscoroutinefunction(check) or inspect.iscoroutinefunction(call)
         self._is_closed = False
 
-    def take(self, address: str, request: Command) -> None:
+    async def take(self, address: str, request: Command) -> None:
         """Take a question of a broker. One that cannot be read, or of another group, is logged and not answered."""
         try:
-            question = asked(address, request)
+            question = await decoded_messages(asked, address, request)
         except ValueError as error:
             _log.warning("%s: CHECK_TRANSACTION_STATE cannot be read: %s", address, error)
             return

@@ -3,6 +3,8 @@
 from rocketc.errors import CorruptRecordError
 from rocketc.read._message import Message
 
+class LargeBodies(Exception): ...
+
 def pulled_messages(
-    body: bytes, first: int = ..., retry_topic: bytes = b""
+    body: bytes, first: int = ..., retry_topic: bytes = b"", *, plain_bytes: int | None = None
 ) -> tuple[list[Message], list[CorruptRecordError], int]: ...

@@ -11,4 +11,5 @@ cdef enum OpenFlags:
 
 cdef int add_messages(
     list out, const Record* r, bytes raw, str file, int how, TextTable tags, int64_t first,
+    int64_t* room=*,
 ) except -1

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """The messages of one record: its body decompressed, its inner batch opened; and those of the answer to a pull."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
 from rocketc._status cimport error_of
@@ -25,20 +25,23 @@ cdef int64_t PLAIN_BODY_BYTES = 64 << 20            # most bytes of a decompress
 
 cdef int add_messages(
     list out, const Record* r, bytes raw, str file, int how, TextTable tags, int64_t first,
+    int64_t* room=NULL,
 ) except -1:
     """Append the messages of a record in `raw` to a list: decompress the body, and open an inner batch.
 
     how    bits of OpenFlags: what is left as it is stored
     tags   the messages of a batch to include, by their tags; None: all
     first  queue offset; earlier messages of a batch are left out
-    Raises CorruptRecordError, MissingCodecError.
+    room   bytes that may be decompressed, in and out; NULL: no limit but that of one body
+    Raises CorruptRecordError, MissingCodecError, and LargeBodies if the room does not suffice.
     """
     cdef bint batch = is_to_unwrap(r) and not how & OPEN_WHOLE
     cdef bint packed = r.sys_flag & RC_FLAG_COMPRESSED and r.body_len > 0 and (batch or not how & OPEN_STORED)
     cdef int kind = (r.sys_flag & RC_FLAG_COMPRESSION_MASK) >> RC_FLAG_COMPRESSION_SHIFT
     cdef bytes plain
     cdef Record part = r[0]
-    cdef size_t pos = 0, room
+    cdef size_t pos = 0, size
+    cdef int64_t limit = PLAIN_BODY_BYTES if room == NULL else min(PLAIN_BODY_BYTES, room[0])
     cdef int64_t queue_offset = r.queue_offset
     if not batch and not packed:
         out.append(message_in(r, raw, None, file))
@@ -46,18 +49,22 @@ cdef int add_messages(
     plain = <bytes>r.body[:r.body_len]
     if packed:
         try:
-            plain = compression.decompress(kind, plain, PLAIN_BODY_BYTES)
+            plain = compression.decompress(kind, plain, limit)
         except compression.BadBody as error:
+            if limit < PLAIN_BODY_BYTES and error.args[0] == "too_large":
+                raise LargeBodies from None
             advice = "unwrap=False" if batch else "decompress=False"
             raise CorruptRecordError(file, r.phy_offset, error.args[0], f"{advice} returns it as stored") from None
-    room = <size_t>len(plain)
+        if room != NULL:
+            room[0] -= len(plain)
+    size = <size_t>len(plain)
     if not batch:
         part.body = <const uint8_t*>PyBytes_AS_STRING(plain)
-        part.body_len = <int32_t>room
+        part.body_len = <int32_t>size
         out.append(message_in(&part, raw, plain, file))
         return 0
-    while pos < room:
-        if parse_entry(<const uint8_t*>PyBytes_AS_STRING(plain) + pos, room - pos, &part) != RC_OK:
+    while pos < size:
+        if parse_entry(<const uint8_t*>PyBytes_AS_STRING(plain) + pos, size - pos, &part) != RC_OK:
             raise CorruptRecordError(file, r.phy_offset, "bad_inner_batch", "unwrap=False returns it as stored")
         pos += <size_t>part.size
         part.size = r.size
@@ -84,12 +91,19 @@ cdef void show_first_topic(Record* r) noexcept nogil:
         r.topic_len = n
 
 
-def pulled_messages(bytes body not None, int64_t first=INT64_MIN, bytes retry_topic not None=b""):
+class LargeBodies(Exception):
+    """The bodies of an answer are larger than the caller wants to decompress now."""
+
+
+def pulled_messages(
+    bytes body not None, int64_t first=INT64_MIN, bytes retry_topic not None=b"", *, plain_bytes=None,
+):
     """Return the messages in the answer to a pull, and the errors of damaged records, which are left out.
 
     body   records one after the other, each from anywhere in the log; the messages share it
     first  queue offset; earlier messages of an inner batch are left out
     retry_topic  the topic of a message in it is the one that it had first
+    plain_bytes  bytes of all decompressed bodies; more raise LargeBodies; None: no limit but that of one body
     Returns (list of Message, list of CorruptRecordError, bytes that were read). After a record with an impossible
     length nothing more is read. Raises MissingCodecError.
     Source: RocketMQ MessageDecoder.decodesBatch, PullAPIWrapper.processPullResult.
@@ -104,6 +118,7 @@ def pulled_messages(bytes body not None, int64_t first=INT64_MIN, bytes retry_to
     cdef Record r
     cdef const uint8_t* p = <const uint8_t*>PyBytes_AS_STRING(body)
     cdef size_t pos = 0, size = <size_t>PyBytes_GET_SIZE(body)
+    cdef int64_t room = INT64_MAX if plain_bytes is None else plain_bytes
     cdef int rc
     while pos < size:
         rc = parse_record(p + pos, size - pos, &r)
@@ -117,7 +132,7 @@ def pulled_messages(bytes body not None, int64_t first=INT64_MIN, bytes retry_to
             if r.topic_len == len(retry_topic) and memcmp(r.topic, <const char*>retry_topic, <size_t>r.topic_len) == 0:
                 show_first_topic(&r)
             try:
-                add_messages(out, &r, body, None, 0, None, first)
+                add_messages(out, &r, body, None, 0, None, first, &room)
             except CorruptRecordError as error:
                 errors.append(error)
         pos += <size_t>r.size
