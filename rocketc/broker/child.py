@@ -133,12 +133,21 @@ class ChildBroker:
         os.dup2(null, self._stdin.fileno())
         os.close(null)
 
-    def create_topic(self, name: str, queue_nums: int) -> TopicConfig:
+    def create_topic(self, name: str, queue_nums: int | None) -> TopicConfig:
         import asyncio  # late: see Broker
         import concurrent.futures
 
         from rocketc.broker.new_topic import create_topic
+        from rocketc.tables.topics import DEFAULT_TOPIC, NEW_TOPIC_QUEUES
 
+        template = self.topics.get(DEFAULT_TOPIC)
+        if queue_nums is None:
+            queue_nums = NEW_TOPIC_QUEUES
+        elif template is not None and queue_nums > template.write_queue_nums and name not in self.topics:
+            raise ValueError(
+                f"topic {name!r}: default_topic_queue_nums is {template.write_queue_nums}, so the broker does not "
+                f"create {queue_nums} queues; give it to Broker()"
+            )
         name_server = self.name_server.partition(";")[0]
         main = create_topic(self.address, name_server, name, queue_nums, lambda: self.topics.get(name))
         with concurrent.futures.ThreadPoolExecutor(1) as pool:  # the caller's thread may run a loop

@@ -200,7 +200,7 @@ class Broker:
 
     @property
     def topics(self) -> BrokerTopics:
-        """The topics: a mapping of TopicConfig by name, with create()."""
+        """The topics: a mapping of TopicConfig by name, with create() and delete()."""
         return BrokerTopics(self._running)
 
     def __enter__(self) -> Self:
@@ -242,7 +242,15 @@ class Broker:
 
 
 class BrokerTopics(Mapping[str, "TopicConfig"]):
-    """The topics of a broker, by name."""
+    """The topics of a broker, by name.
+
+    >>> import rocketc
+    >>> with rocketc.Broker() as broker:
+    ...     _ = broker.topics.create("orders", 8)
+    ...     broker.topics.delete("orders")
+    ...     "orders" in broker.topics
+    False
+    """
 
     def __init__(self, running: Callable[[], BrokerThread | ChildBroker]) -> None:
         self._running = running
@@ -256,18 +264,44 @@ class BrokerTopics(Mapping[str, "TopicConfig"]):
     def __len__(self) -> int:
         return len(self._running().topics)
 
-    def create(self, name: str, queue_nums: int = 4) -> TopicConfig:
+    def create(self, name: str, queue_nums: int | None = None) -> TopicConfig:
         """Return a topic; create it if it does not exist. When this returns, clients find its queues.
 
-        queue_nums  of a new topic. With process=True, default_topic_queue_nums is the most, 8 if it is not set, and
-                    auto_create_topic_enable must be True
-        Raises IllegalMessageError for a name that RocketMQ does not allow.
+        queue_nums  None: 4 for a new topic, and any number for one that exists. With process=True,
+                    default_topic_queue_nums is the most, 8 if it is not set, and auto_create_topic_enable must be True
+        Raises IllegalMessageError for a name that RocketMQ does not allow, ValueError if the topic has another number
+        of queues.
         """
         from rocketc.tables.topics import topic_name_error
 
         if wrong := topic_name_error(name):
             raise IllegalMessageError(f"{name!r}: {wrong}")
-        return self._running().create_topic(name, whole_number("queue_nums", queue_nums, 1, _MOST_QUEUES))
+        if queue_nums is not None:
+            queue_nums = whole_number("queue_nums", queue_nums, 1, _MOST_QUEUES)
+        made = self._running().create_topic(name, queue_nums)
+        if queue_nums is not None and made.write_queue_nums != queue_nums:
+            raise ValueError(
+                f"topic {name!r} has {made.write_queue_nums} queues, not {queue_nums}: delete() it before, or change "
+                "it with Admin.create_topic()"
+            )
+        return made
+
+    def delete(self, name: str) -> None:
+        """Delete a topic with its messages, and the offsets of all groups in it. Then clients do not find it any more.
+
+        It is deleted on all brokers that the name server knows. Raises AnswerError if no broker has it.
+        """
+        import asyncio  # late: see Broker
+        import concurrent.futures
+
+        from rocketc.client.admin import Admin
+
+        async def delete() -> None:
+            async with Admin(self._running().name_server) as admin:
+                await admin.delete_topic(name)
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:  # the caller's thread may run a loop
+            pool.submit(asyncio.run, delete()).result()
 
     def __repr__(self) -> str:
         return f"<topics {sorted(self)}>"

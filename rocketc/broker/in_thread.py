@@ -12,7 +12,7 @@ from rocketc.broker.running import RunningBroker, running_broker
 from rocketc.broker.settings import temporary_folder
 from rocketc.config import StoreConfig
 from rocketc.remoting.loops import run_in_daemon
-from rocketc.tables.topics import TopicConfig
+from rocketc.tables.topics import NEW_TOPIC_QUEUES, TopicConfig
 
 
 class BrokerThread:
@@ -66,8 +66,10 @@ class BrokerThread:
     def forget(self) -> None:
         """In a forked child there is no thread, and nothing to close."""
 
-    def create_topic(self, name: str, queue_nums: int) -> TopicConfig:
-        return asyncio.run_coroutine_threadsafe(self._create_topic(name, queue_nums), self._loop).result()
+    def create_topic(self, name: str, queue_nums: int | None) -> TopicConfig:
+        return asyncio.run_coroutine_threadsafe(
+            self._create_topic(name, queue_nums or NEW_TOPIC_QUEUES), self._loop
+        ).result()
 
     async def _create_topic(self, name: str, queue_nums: int) -> TopicConfig:
         topic = self._controller.topics.create_if_missing(name, queue_nums)

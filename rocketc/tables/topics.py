@@ -16,6 +16,7 @@ from rocketc.tables.fastjson import in_java_order
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 
+NEW_TOPIC_QUEUES = 4  # of a topic that a program creates without a number
 DEFAULT_TOPIC = "TBW102"  # its settings are copied to topics that a put creates
 
 _SYSTEM_TOPICS = frozenset(
@@ -157,6 +158,11 @@ class TopicConfig(ConfigEntry):
         return self.attributes.get(CLEANUP_POLICY, "DELETE")
 
 
+def _first(*values: int | None) -> int:
+    """Return the first value that is given."""
+    return next(value for value in values if value is not None)
+
+
 class Topics(ConfigMap[TopicConfig]):
     """The topics of a store: a Mapping of TopicConfig by name, and methods to change it.
 
@@ -196,11 +202,11 @@ class Topics(ConfigMap[TopicConfig]):
         self,
         name: str,
         *,
-        queues: int = 4,
+        queues: int | None = None,
         read_queue_nums: int | None = None,
         write_queue_nums: int | None = None,
-        perm: int = PERM_READ | PERM_WRITE,
-        order: bool = False,
+        perm: int | None = None,
+        order: bool | None = None,
         queue_type: str | None = None,
         message_type: str | None = None,
         attributes: dict[str, str] | None = None,
@@ -209,17 +215,18 @@ class Topics(ConfigMap[TopicConfig]):
     ) -> TopicConfig:
         """Create or change a topic, in memory and on the disk.
 
-        queues                             number of queues, where the next two are not given
+        queues                             number of queues, where the next two are not given; 4 for a new topic
         read_queue_nums, write_queue_nums  queues that consumers read, and that producers write
-        perm                               bits: 4 read, 2 write, 1 inherit
-        order                              its messages are ordered
+        perm                               bits: 4 read, 2 write, 1 inherit; 6 for a new topic
+        order                              its messages are ordered; False for a new topic
         queue_type                         "SimpleCQ" or "BatchCQ"; it can't be changed later
         message_type                       "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED" or "UNSPECIFIED"
         attributes                         others; `+name` is the same as `name`, `-name` removes it
         persist                            False: change memory only; call persist() once after many topics
         check_name                         False: allow each name that a folder can have; brokers refuse some of them
-        Other attributes are kept. Raises IllegalMessageError for an invalid name, ValueError for other values that
-        RocketMQ does not allow, and StoreIOError or StoreFullError; then the topic is changed in memory only.
+        What is not given, such as other attributes, does not change. Raises IllegalMessageError for an invalid name,
+        ValueError for other values that RocketMQ does not allow, and StoreIOError or StoreFullError; then the topic is
+        changed in memory only.
 
         >>> import tempfile
         >>> topics = Topics(tempfile.mkdtemp())
@@ -239,13 +246,14 @@ class Topics(ConfigMap[TopicConfig]):
                 said[key] = value
         with self._lock:
             there = self.get(name)
+            old = there or TopicConfig(name, NEW_TOPIC_QUEUES, NEW_TOPIC_QUEUES, PERM_READ | PERM_WRITE)
             try:
                 made = TopicConfig(
                     name,
-                    queues if read_queue_nums is None else read_queue_nums,
-                    queues if write_queue_nums is None else write_queue_nums,
-                    perm,
-                    order,
+                    _first(read_queue_nums, queues, old.read_queue_nums),
+                    _first(write_queue_nums, queues, old.write_queue_nums),
+                    _first(perm, old.perm),
+                    old.order if order is None else order,
                     attributes=_merged(there.attributes if there else {}, said),
                 )
             except ValueError as error:

@@ -20,6 +20,7 @@ from simulation.tools import heartbeat
 
 import rocketc
 from rocketc.broker.child import error_line, error_of
+from rocketc.errors import AnswerError
 from rocketc.ha.protocol import encode_report
 from rocketc.remoting._frames import FrameDecoder
 from rocketc.remoting.codes import Code
@@ -283,7 +284,11 @@ def test_topics(process):
     with rocketc.Broker(process=process) as broker:
         made = broker.topics.create("orders", queue_nums=2)
         assert (made.topic_name, made.read_queue_nums, made.write_queue_nums, made.perm) == ("orders", 2, 2, 6)
-        assert broker.topics["orders"] == made == broker.topics.create("orders", queue_nums=7)  # it exists
+        assert broker.topics["orders"] == made == broker.topics.create("orders")  # it exists
+        assert broker.topics.create("orders", queue_nums=2) == made
+        text = r"topic 'orders' has 2 queues, not 7: delete\(\) it before, or change it with Admin.create_topic\(\)"
+        with pytest.raises(ValueError, match=text):
+            broker.topics.create("orders", queue_nums=7)
         assert {"orders", "TBW102"} <= set(broker.topics)
         assert len(broker.topics) == len(list(broker.topics))
         assert "'orders'" in repr(broker.topics)
@@ -521,6 +526,35 @@ def test_a_forked_child_cannot_use_it(process):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert send(broker, "orders", b"hello") == Code.SUCCESS
         assert "bills" not in broker.topics
+
+
+@BOTH
+def test_a_topic_is_deleted(process):
+    with rocketc.Broker(process=process, broker_name="a") as broker:
+        broker.topics.create("orders", 2)
+        with rocketc.client.Producer("shop", broker.name_server) as producer:
+            producer.send("orders", b"hello")
+        with rocketc.client.PullConsumer("audit", broker.name_server, topics=["orders"]) as consumer:
+            [message] = consumer.poll(10_000)
+        queue = rocketc.client.MessageQueue("orders", "a", message.queue_id)
+        broker.topics.delete("orders")
+        assert "orders" not in broker.topics and not has_route(broker, "orders")
+        with pytest.raises(AnswerError, match="no broker has the topic 'orders'"):
+            broker.topics.delete("orders")
+        assert broker.topics.create("orders", 6).read_queue_nums == 6
+        with rocketc.client.PullConsumer("audit", broker.name_server) as consumer:
+            assert consumer.committed(queue) is None and consumer.max_offset(queue) == 0
+
+
+def test_more_queues_than_a_process_creates():
+    with rocketc.Broker(process=True, default_topic_queue_nums=3) as broker:
+        text = (
+            "topic 'orders': default_topic_queue_nums is 3, so the broker does not create 4 queues; give it to Broker"
+        )
+        with pytest.raises(ValueError, match=text):
+            broker.topics.create("orders", 4)
+        assert "orders" not in broker.topics
+        assert broker.topics.create("orders").write_queue_nums == 3
 
 
 def test_a_topic_that_is_being_deleted_is_not_created():

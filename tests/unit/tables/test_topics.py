@@ -2,6 +2,7 @@
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from rocketc.tables.fastjson import parse
 from rocketc.tables.groups import SubscriptionGroupConfig, SubscriptionGroups
 from rocketc.tables.offsets import ConsumerOffsets, DelayOffsets
 from rocketc.tables.table_file import read_table
-from rocketc.tables.topics import TopicConfig, Topics, is_system_topic, topic_name_error
+from rocketc.tables.topics import PERM_READ, TopicConfig, Topics, is_system_topic, topic_name_error
 
 BROKERS = ["v497-broker", "v533-broker", "flights-2013-01"]
 NOW = 1_800_000_000_000
@@ -127,6 +128,18 @@ def test_a_store_without_topics(tmp_path):
     topics.create("orders", queues=8, message_type="FIFO", order=True)
     assert (tmp_path / "config/topics.json").read_text() == NEW_TABLE.replace("    ", "\t")
     assert Topics(tmp_path)["orders"] == topics["orders"]
+
+
+def test_what_is_not_given_stays(tmp_path):
+    """A call without a number of queues does not hide queues with messages from consumers."""
+    topics = Topics(tmp_path)
+    made = topics.create("orders", read_queue_nums=16, write_queue_nums=8, perm=PERM_READ, order=True)
+    assert topics.create("orders") == made == topics.create("orders", perm=PERM_READ)
+    assert topics.create("orders", queues=2, order=False) == replace(
+        made, read_queue_nums=2, write_queue_nums=2, order=False
+    )
+    new = topics.create("bills")
+    assert (new.read_queue_nums, new.write_queue_nums, new.perm, new.order) == (4, 4, 6, False)
 
 
 def test_names_of_both_kinds(tmp_path):
