@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -59,8 +59,13 @@ class ConsumerOffsetManager:
         with self._lock:
             for queue_id in self._queues(topic, group).keys() - offsets.keys():
                 self._set(topic, group, queue_id, None)
-            for queue_id, offset in offsets.items():
-                self._set(topic, group, queue_id, offset)
+            self._set_all(topic, group, offsets)
+
+    def _set_all(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
+        if self._pauses:
+            self._held.setdefault((topic, group), {}).update(offsets)
+        else:
+            self.table.commit_all(topic, group, offsets)
 
     def _set(self, topic: str, group: str, queue_id: int, offset: int | None) -> None:
         if self._pauses:
@@ -75,6 +80,14 @@ class ConsumerOffsetManager:
         with self._lock:
             reset = self.resets.get((topic, group, queue_id))
             return self._committed(topic, group, queue_id) if reset is None else reset
+
+    def query_all(self, group: str, topic: str, queue_ids: Iterable[int]) -> dict[int, int]:
+        """Return what query() does for each of these queues, by queue id."""
+        with self._lock:
+            found, resets = self._queues(topic, group), self.resets
+            if not resets:
+                return {queue_id: found.get(queue_id, -1) for queue_id in queue_ids}
+            return {one: resets.get((topic, group, one), found.get(one, -1)) for one in queue_ids}
 
     def _committed(self, topic: str, group: str, queue_id: int) -> int:
         held = self._held.get((topic, group)) if self._held else None
@@ -149,9 +162,19 @@ class ConsumerOffsetManager:
 
         Until then, updates of the group are ignored.
         """
-        self.commit(group, topic, queue_id, offset)
+        self.reset_all(group, topic, {queue_id: offset})
+
+    def reset_all(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Do it for some queues, by queue id. The time of 65,536 queues is some ms."""
         with self._lock:
-            self.resets[topic, group, queue_id] = offset
+            before = self._queues(topic, group)
+            self._set_all(topic, group, offsets)
+            self.resets |= {(topic, group, queue_id): offset for queue_id, offset in offsets.items()}
+        backward = [queue_id for queue_id, offset in offsets.items() if offset < before.get(queue_id, -1)]
+        if backward:
+            _log.info(
+                "%s@%s: the offsets of %d queues go back, the first is %d", topic, group, len(backward), backward[0]
+            )
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset waits for the next pull of a queue."""

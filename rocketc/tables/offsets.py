@@ -75,6 +75,30 @@ class ConsumerOffsets(ConfigManager):
             self._commits += 1
             self._changed = True
 
+    def commit_all(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
+        """Set the next offsets of some queues, by queue id, as as many calls of commit() do; persist() writes them.
+
+        Raises ValueError as commit() does; then nothing is set.
+
+        >>> import tempfile
+        >>> offsets = ConsumerOffsets(tempfile.mkdtemp())
+        >>> offsets.commit_all("orders", "audit", {0: 12, 1: 9})
+        >>> offsets.queues("orders", "audit")
+        {0: 12, 1: 9}
+        """
+        if not offsets:
+            return
+        for one in (min, max):
+            whole_number("queue_id", one(offsets), *_INT32)
+            whole_number("offset", one(offsets.values()), *_INT64)
+        with self._lock:
+            self._table.setdefault(f"{topic}@{group}", {}).update(offsets)
+            before, self._commits = self._commits, self._commits + len(offsets)
+            if not self.is_v4_format:
+                for _ in range(-(-self._commits // _VERSION_STEP) - -(-before // _VERSION_STEP)):
+                    self._next_version()
+            self._changed = True
+
     def remove(self, topic: str, group: str, queue_id: int) -> None:
         """Remove the offset of a group in a queue, if it is there; persist() writes the change.
 

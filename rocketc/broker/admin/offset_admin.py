@@ -135,8 +135,7 @@ class OffsetAdmin:
         topic = self._reset_topic(call)  # again: topic and group may have been deleted since
         if isinstance(topic, Answer):
             return topic
-        for queue_id, offset in offsets.items():
-            self._offsets.reset(call.values["group"], topic.topic_name, queue_id, offset)
+        self._offsets.reset_all(call.values["group"], topic.topic_name, offsets)
         self._saved(call, Answer(body=body))
         return None
 
@@ -151,7 +150,7 @@ class OffsetAdmin:
         if topic is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={name}"
             return Answer(Code.TOPIC_NOT_EXIST, remark=remark)
-        now = {queue_id: self._offsets.query(group, name, queue_id) for queue_id in range(topic.write_queue_nums)}
+        now = self._offsets.query_all(group, name, range(topic.write_queue_nums))
         if any(offset < 0 for offset in now.values()):
             return Answer(Code.SYSTEM_ERROR, remark=f"The consumer group <{group}> not exist")
 

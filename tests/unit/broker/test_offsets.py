@@ -86,6 +86,44 @@ def test_a_reset_is_queried_first_and_taken_once(offsets):
     assert offsets.query("g", "t", 1) == 9
 
 
+class CountingLock:
+    def __init__(self):
+        self.taken, self._lock = 0, threading.RLock()
+
+    def __enter__(self):
+        self.taken += 1
+        self._lock.acquire()
+
+    def __exit__(self, *error):
+        self._lock.release()
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_many_queues_are_reset_and_queried_with_one_lock_and_one_log_line(offsets, caplog, is_paused):
+    """A tool's reset of a topic runs on the broker's loop. One lock and one line a queue took 0.5 s for 65,536."""
+    caplog.set_level(logging.INFO, "rocketc.broker")
+    queue_ids = range(2000)
+    for queue_id in queue_ids:
+        offsets.commit("g", "t", queue_id, 9)
+    before = offsets.table.version
+    with offsets.paused() if is_paused else contextlib.nullcontext():
+        offsets._lock, offsets.table._lock = locks = CountingLock(), CountingLock()
+        offsets.reset_all("g", "t", dict.fromkeys(queue_ids, 4))
+        assert offsets.query_all("g", "t", range(2001)) == {**dict.fromkeys(queue_ids, 4), 2000: -1}
+        assert [lock.taken <= 3 for lock in locks] == [True, True]
+    assert caplog.messages == ["t@g: the offsets of 2000 queues go back, the first is 0"]
+    assert offsets.table.queues("t", "g") == dict.fromkeys(queue_ids, 4)
+    assert is_paused or offsets.table.version[0] == before[0] + 4  # as 2,000 commits
+    assert all(offsets.take_reset("g", "t", queue_id) == 4 for queue_id in queue_ids)
+
+
+@pytest.mark.parametrize(("queue_id", "offset"), [(1 << 31, 0), (-(1 << 31) - 1, 0), (1, 1 << 63), (1, -(1 << 63) - 1)])
+def test_a_reset_of_many_queues_is_done_whole_or_not_at_all(offsets, queue_id, offset):
+    with pytest.raises(ValueError, match="queue_id|offset"):
+        offsets.reset_all("g", "t", {0: 5, queue_id: offset})
+    assert offsets.query("g", "t", 0) == -1 and not offsets.resets
+
+
 def test_a_reset_counts_as_committed(offsets):
     offsets.reset("g", "t", 1, 2)
     offsets.take_reset("g", "t", 1)

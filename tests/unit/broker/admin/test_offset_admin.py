@@ -79,6 +79,19 @@ def test_resets_by_time_and_by_offset(memory_path):
     play(memory_path, main)
 
 
+@pytest.mark.parametrize("is_here", [True, False])
+def test_a_reset_asks_for_no_queue_alone(memory_path, monkeypatch, is_here):
+    """It would hold the loop for a second, for a topic with 65,536 queues."""
+
+    async def main(stage, client):
+        await used(stage, client)
+        for name in ("query", "commit", "reset"):
+            monkeypatch.setattr(stage.broker.offsets, name, None)
+        assert await reset(client, timestamp=0) == {("orders", 0): 0, ("orders", 1): 0}
+
+    play(memory_path, main, use_server_side_reset_offset=is_here)
+
+
 def test_a_reset_that_online_consumers_carry_out(memory_path):
     async def main(stage, client):
         await used(stage, client)
