@@ -119,7 +119,7 @@ def test_many_queues_are_reset_and_queried_with_one_lock_and_one_log_line(offset
 
 @pytest.mark.parametrize(("queue_id", "offset"), [(1 << 31, 0), (-(1 << 31) - 1, 0), (1, 1 << 63), (1, -(1 << 63) - 1)])
 def test_a_reset_of_many_queues_is_done_whole_or_not_at_all(offsets, queue_id, offset):
-    with pytest.raises(ValueError, match="queue_id|offset"):
+    with pytest.raises(ValueError, match=r"queue_id|offset"):
         offsets.reset_all("g", "t", {0: 5, queue_id: offset})
     assert offsets.query("g", "t", 0) == -1 and not offsets.resets
 
