@@ -9,7 +9,9 @@ import contextlib
 import inspect
 import logging
 import os
+import sys
 import threading
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -168,6 +170,11 @@ class LoopThread:
             self._loop.call_soon_threadsafe(function)
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing runs on the loop any more."""
+        return self._is_over
+
+    @property
     def is_here(self) -> bool:
         """Whether the thread is one of this process, and not of the parent from which it was forked."""
         return self._pid == os.getpid()
@@ -290,6 +297,32 @@ def give_back_loop(thread: LoopThread) -> None:
             return
         _shared = None
     thread.close()
+
+
+def end_dropped(kind: str, group: str, thread: LoopThread, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Warn of a client that nothing refers to any more and that was not closed, and close it: for __del__().
+
+    kind, group  name the client
+    close        of the client; it is run on the loop, and nothing waits for it
+    """
+    if not thread.is_here:
+        return  # the parent of this process has it
+    text = f"the {kind} of group {group} was never closed, so it ends now: use `with`, or keep it and call close()"
+    warnings.warn(text, ResourceWarning, stacklevel=3)
+    if sys.is_finalizing() or thread.is_over:
+        return
+    _log.warning("%s", text)
+    with contextlib.suppress(RuntimeError):  # the process ends, so no thread begins any more
+        threading.Thread(target=_end_dropped, args=(thread, close), name="rocketc-client-end", daemon=True).start()
+
+
+def _end_dropped(thread: LoopThread, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    try:
+        thread.run(close())
+    except Exception as error:
+        _log.debug("a client that was never closed does not end: %s", error)
+    finally:
+        give_back_loop(thread)
 
 
 def _forked() -> None:

@@ -15,7 +15,7 @@ from rocketc.client.contexts import Context
 from rocketc.client.counts import ProducerCounts
 from rocketc.client.hook_contexts import SendContext
 from rocketc.client.in_flight import InFlight
-from rocketc.client.loop_thread import LoopThread, check_caller, give_back_loop, shared_loop
+from rocketc.client.loop_thread import LoopThread, check_caller, end_dropped, give_back_loop, shared_loop
 from rocketc.client.outgoing import Body
 from rocketc.client.routes import MessageQueue
 from rocketc.client.security import Tls
@@ -66,6 +66,10 @@ class Producer(Context):
         self._ended: deque[int] = deque()  # sizes that `_in_flight` has not got back yet
         settings = self._producer.settings
         self._in_flight = InFlight(settings.max_in_flight, settings.max_bytes_in_flight)  # of send_async()
+
+    def __del__(self) -> None:
+        if (thread := getattr(self, "_thread", None)) is not None:
+            end_dropped(type(self).__name__, self.group, thread, self._producer.close)
 
     def __repr__(self) -> str:
         thread, producer = self._thread, self._producer

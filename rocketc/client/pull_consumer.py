@@ -14,7 +14,7 @@ from rocketc.client.async_pull_consumer import AsyncPullConsumer
 from rocketc.client.contexts import Context
 from rocketc.client.counts import ConsumerCounts
 from rocketc.client.hooked_consumer import HookedConsumer
-from rocketc.client.loop_thread import LoopThread, check_caller, give_back_loop, shared_loop
+from rocketc.client.loop_thread import LoopThread, check_caller, end_dropped, give_back_loop, shared_loop
 from rocketc.client.pull_core import Poll
 from rocketc.client.routes import MessageQueue
 from rocketc.client.security import Credentials, Tls
@@ -67,6 +67,10 @@ class PullConsumer(HookedConsumer, Context):
         self._thread: LoopThread | None = None
         self._is_closed = False
         self._turn = threading.RLock()  # of start() and close(); a signal handler may call close() in start()
+
+    def __del__(self) -> None:
+        if (thread := getattr(self, "_thread", None)) is not None:
+            end_dropped(type(self).__name__, self.group, thread, self._consumer.close)
 
     @property
     def client_id(self) -> str:

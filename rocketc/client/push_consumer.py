@@ -17,7 +17,7 @@ from rocketc.client.contexts import Context
 from rocketc.client.counts import ConsumerCounts
 from rocketc.client.hooked_consumer import HookedConsumer
 from rocketc.client.hooks import Hooks
-from rocketc.client.loop_thread import LoopThread, check_caller, give_back_loop, shared_loop
+from rocketc.client.loop_thread import LoopThread, check_caller, end_dropped, give_back_loop, shared_loop
 from rocketc.client.orderly_context import OrderlyContext
 from rocketc.client.orderly_service import OrderlyService
 from rocketc.client.push_core import PushCore
@@ -87,6 +87,11 @@ class PushConsumer(HookedConsumer, Context):
         self._is_closed = False
         self._end = threading.Event()
         self._turn = threading.RLock()  # of start() and close(); a signal handler may call close() in start()
+
+    def __del__(self) -> None:
+        thread, core = getattr(self, "_thread", None), getattr(self, "_core", None)
+        if thread is not None and core is not None:
+            end_dropped(type(self).__name__, self.group, thread, core.close)
 
     @property
     def client_id(self) -> str:
