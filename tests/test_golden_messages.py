@@ -112,7 +112,9 @@ def test_json(golden, name):
         one = json.loads(line)
         assert {key: one[key] for key in keys} == {key: record[key] for key in keys}
         assert one == message.to_dict()
-        assert list(one) == [key for key in (*oracle.JSON_KEYS[:9], "bodyBase64", *oracle.JSON_KEYS[9:]) if key in one]
+        assert list(one) == [
+            key for key in (*oracle.JSON_KEYS[:10], "bodyBase64", *oracle.JSON_KEYS[10:]) if key in one
+        ]
         assert one["physicalOffset"] == record["phyOffset"]
         assert one["storeSize"] == record["size"]
         assert oracle.java_host(one["storeHost"]) == record["storeHost"]

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 Value = str | int | None
 
 TIMES = {"second": "%Y-%m-%dT%H:%M:%SZ", "minute": "%Y-%m-%dT%H:%MZ", "hour": "%Y-%m-%dT%H:%MZ", "day": "%Y-%m-%d"}
-JSON_KEYS = {"queue": "queueId", "tag": "tags", "key": "keys", "host": "bornHost", "store-host": "storeHost"}
-TEXTS = ("topic", "tag", "key", "host", "store-host")
+JSON_KEYS = {
+    "queue": "queueId", "broker": "brokerName", "tag": "tags", "key": "keys", "host": "bornHost",
+    "store-host": "storeHost",
+}  # fmt: skip
+TEXTS = ("topic", "broker", "tag", "key", "host", "store-host")
 TOP = 20  # groups of a table that is not in the order of time or size
 BATCH_BYTES = 4 << 20  # the columns of such a batch stay in the cache
 

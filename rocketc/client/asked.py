@@ -134,8 +134,9 @@ class AskedConsumer:
 
     async def _consume_directly(self, request: Command) -> Command:
         """Give a message to the listener, and answer with its result. Nothing is committed or sent back."""
+        retry, broker = retry_topic(self._group).encode(), request.fields.get("brokerName")
         messages, errors, _ = await decoded_messages(
-            functools.partial(pulled_messages, request.body, retry_topic=retry_topic(self._group).encode())
+            functools.partial(pulled_messages, request.body, retry_topic=retry, broker=broker)
         )
         if not messages:
             return Command(Code.SYSTEM_ERROR, remark=str(errors[0]) if errors else "the request lacks a message")

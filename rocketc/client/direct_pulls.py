@@ -15,6 +15,7 @@ from rocketc.client._pull_stream import PullStream
 from rocketc.client.pull_request import PullRequest
 from rocketc.client.queue_range import QueueRange
 from rocketc.client.routes import MessageQueue
+from rocketc.read.record_block import RecordBlock
 from rocketc.remoting.addresses import split_address
 
 _log = logging.getLogger("rocketc.client")
@@ -49,18 +50,19 @@ class DirectPulls:
         check: Callable[[], object] | None = None,
     ) -> None:
         self._ranges = dict(ranges)
-        queues, addresses = list(ranges), {queue: address(queue) for queue in ranges}
-        numbers = {one: number for number, one in enumerate(dict.fromkeys(addresses.values()))}
+        queues, addresses = list(ranges), {queue.broker_name: address(queue) for queue in ranges}
+        self._brokers = tuple(addresses)
+        numbers = {name: number for number, name in enumerate(addresses)}
 
         def encode(number: int, opaque: int, offset: int, most: int) -> bytes:
             return request.command(queues[number], offset, most, opaque=opaque).encode()
 
         asked = [
-            (numbers[addresses[queue]], range.begin, range.end, _template(request, queue))
+            (numbers[queue.broker_name], range.begin, range.end, _template(request, queue))
             for queue, range in ranges.items()
         ]
         with contextlib.ExitStack() as stack:
-            sockets = [stack.enter_context(_connected(one, timeout)) for one in numbers]
+            sockets = [stack.enter_context(_connected(one, timeout)) for one in addresses.values()]
             self._stream = PullStream(
                 [one.fileno() for one in sockets],
                 asked,
@@ -74,12 +76,12 @@ class DirectPulls:
             for one in sockets:
                 one.detach()  # the stream closes them
 
-    def next(self) -> bytes:
+    def next(self) -> RecordBlock:
         """Return the next block of records; nothing at the end of what this way can read: see left()."""
         block = self._stream.next()
         if not block and self._stream.why is not None:
             _log.debug("the scan continues without direct pulls for a moment: %s", self._stream.why)
-        return block
+        return RecordBlock(block, self._brokers, self._stream.runs())
 
     def left(self) -> dict[MessageQueue, QueueRange]:
         """Return the ranges whose records were not returned yet."""

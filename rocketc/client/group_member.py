@@ -571,7 +571,7 @@ class GroupMember:
         if status is PullStatus.FOUND:
             now = self._loop.time()
             messages, errors, end = await decoded_messages(
-                pulled_messages, answer.body, one.request.next_offset, self._retry_topic
+                pulled_messages, answer.body, one.request.next_offset, self._retry_topic, queue.broker_name
             )
             if end < len(answer.body):  # continue after the last message, or after one that cannot be read
                 told["nextBeginOffset"] = 1 + (messages[-1].queue_offset if messages else one.request.next_offset)

@@ -101,7 +101,7 @@ class Half:
             store_host=(place.host, place.port),
             properties=properties,
         )
-        messages, errors, _ = pulled_messages(record)
+        messages, errors, _ = pulled_messages(record, broker=sent.queue.broker_name)
         if errors:
             raise errors[0]
         self.message: Message = messages[0]

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from rocketc.client.topic_merge import BLOCK_BYTES
+from rocketc.read.record_block import RecordBlock, joined_blocks
 
 _MOST = 4 * BLOCK_BYTES  # bytes that wait
 _SECONDS = 0.02  # for more bytes, once there are some
@@ -19,18 +20,18 @@ class ReadAhead:
     Use it on one event loop, from its creation on.
 
     >>> async def main():
-    ...     blocks = [b"one", b"two", b""]
+    ...     blocks = [RecordBlock(b"one"), RecordBlock(b"two"), RecordBlock()]
     ...     async def read():
     ...         return blocks.pop(0)
     ...     ahead = ReadAhead(read)
-    ...     return await ahead.next(), await ahead.next()
+    ...     return (await ahead.next()).records, (await ahead.next()).records
     >>> asyncio.run(main())
     (b'onetwo', b'')
     """
 
-    def __init__(self, read: Callable[[], Awaitable[bytes]]) -> None:
+    def __init__(self, read: Callable[[], Awaitable[RecordBlock]]) -> None:
         self._read = read
-        self._blocks: deque[bytes] = deque()
+        self._blocks: deque[RecordBlock] = deque()
         self._size = 0
         self._is_full, self._has_room = asyncio.Event(), asyncio.Event()
         self._reading = asyncio.ensure_future(self._run())
@@ -48,7 +49,7 @@ class ReadAhead:
         finally:
             self._is_full.set()
 
-    async def next(self) -> bytes:
+    async def next(self) -> RecordBlock:
         """Return what is there, about BLOCK_BYTES if that does not take long; nothing at the end.
 
         Raises the error of `read` after the blocks before it.
@@ -59,7 +60,7 @@ class ReadAhead:
             except asyncio.TimeoutError:
                 if self._blocks:
                     break
-        found = b"".join(self._blocks)
+        found = joined_blocks(self._blocks)
         self._blocks.clear()
         self._size = 0
         self._has_room.set()

@@ -6,7 +6,7 @@ Source: RocketMQ MQAdminImpl.viewMessage, queryMessage.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rocketc.client.access import Access
@@ -16,6 +16,7 @@ from rocketc.client.topic_reader import TIMEOUT, TopicReader
 from rocketc.errors import AnswerError, TopicNotFoundError
 from rocketc.format.ids import OffsetId
 from rocketc.read._message import Message
+from rocketc.read.record_block import RecordBlock
 from rocketc.read.record_stream import RecordStream
 from rocketc.remoting.codes import Code
 
@@ -60,9 +61,9 @@ class TopicLookup(AsyncContext):
         """
         masters = (await self._reader.cluster()).masters()
         address = str(wanted.store_host)
-        addresses = [address] if address in masters.values() else list(masters.values())
+        asked = {name: one for name, one in masters.items() if one == address} or masters
         values: dict[str, Any] = {"topic": topic, "offset": wanted.phy_offset}
-        blocks = await self._each(addresses, "VIEW_MESSAGE_BY_ID", values)
+        blocks = await self._each(asked, "VIEW_MESSAGE_BY_ID", values)
         return [message for message in self._messages(blocks, topic) if message.msg_id == wanted.encode()]
 
     async def with_key(self, topic: str, keys: Sequence[str], *, most: int = 64) -> list[Message]:
@@ -74,18 +75,19 @@ class TopicLookup(AsyncContext):
         """
         if await self._reader.find(topic) is None:
             raise TopicNotFoundError(await self._reader.missing(topic))
-        addresses, blocks = list(self._reader.masters(topic).values()), list[bytes]()
+        masters, blocks = self._reader.masters(topic), list[RecordBlock]()
         for key in dict.fromkeys(keys):
             values = {"topic": topic, "key": key, "maxNum": most, "beginTimestamp": 0, "endTimestamp": _EVER}
-            blocks += await self._each(addresses, "QUERY_MESSAGE", values)
-        found = {(m.store_host, m.phy_offset, m.queue_offset): m for m in self._messages(blocks, topic, keys)}
+            blocks += await self._each(masters, "QUERY_MESSAGE", values)
+        found = {(m.broker_name, m.phy_offset, m.queue_offset): m for m in self._messages(blocks, topic, keys)}
         return sorted(found.values(), key=lambda m: (m.store_timestamp, m.phy_offset))
 
-    async def _each(self, addresses: Sequence[str], name: str, values: dict[str, Any]) -> list[bytes]:
-        """Ask several brokers. One that is not reached is an error only if no other one has an answer."""
-        asked = [self._records(address, name, values) for address in addresses]
+    async def _each(self, brokers: Mapping[str, str], name: str, values: dict[str, Any]) -> list[RecordBlock]:
+        """Ask several brokers, by their names. One that is not reached fails the call if no other one has an answer."""
+        asked = [self._records(address, name, values) for address in brokers.values()]
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        blocks = [one for one in answers if isinstance(one, bytes) and one]
+        found = zip(brokers, answers, strict=True)
+        blocks = [RecordBlock(one, (broker,)) for broker, one in found if isinstance(one, bytes) and one]
         for one in answers:
             if isinstance(one, BaseException) and not (blocks and isinstance(one, (*UNREACHABLE, AnswerError))):
                 raise one
@@ -99,7 +101,9 @@ class TopicLookup(AsyncContext):
                 return b""
             raise
 
-    def _messages(self, blocks: Sequence[bytes], topic: str | None, keys: Sequence[str] | None = None) -> list[Message]:
+    def _messages(
+        self, blocks: Sequence[RecordBlock], topic: str | None, keys: Sequence[str] | None = None
+    ) -> list[Message]:
         """Return the messages of a topic with one of some keys; None: any. Brokers answer with all of the same hash."""
         records = RecordStream("answers", lambda idle: blocks, keys=keys, decompress=self._decompress)
         return [message for message in records if topic in (None, message.topic)]

@@ -21,6 +21,7 @@ from rocketc.client.routes import MessageQueue
 from rocketc.client.topic_reader import Pulled, TopicReader
 from rocketc.errors import AnswerError
 from rocketc.read._pulled_records import cut_records, data_size
+from rocketc.read.record_block import RecordBlock, block_of
 from rocketc.remoting.codes import Code
 from rocketc.remoting.subscribing import ALL, TAG, is_tag_type
 
@@ -278,9 +279,9 @@ class TopicMerge:
         self._empty = [_Queue(queue, range, self) for queue, range in ranges.items()]
         self._all = list(self._empty)
 
-    async def next(self) -> bytes:
+    async def next(self) -> RecordBlock:
         """Return the next records, about BLOCK_BYTES; nothing at the end."""
-        parts: list[bytes] = []
+        parts = list[tuple[str, bytes]]()
         size = 0
         while size < BLOCK_BYTES:
             if self._empty:
@@ -291,8 +292,8 @@ class TopicMerge:
             if heap is None:
                 break
             if len(self._heaps) == 1 and (run := self._take_run(heap)):
-                parts += run
-                size += sum(map(len, run))
+                parts.append(run)
+                size += len(run[1])
                 continue
             queue = heap[0][2]
             record = queue.records[0]
@@ -302,11 +303,11 @@ class TopicMerge:
                 record = await queue.again(record)
             self._take(heap)
             if record.data is not None:
-                parts.append(record.data)
+                parts.append((queue.queue.broker_name, record.data))
                 size += len(record.data)
             if record.is_last:
                 break
-        return b"".join(parts)
+        return block_of(parts)
 
     async def _fill(self) -> None:
         if len(self._empty) == 1:  # most often; gather() makes a task
@@ -326,14 +327,16 @@ class TopicMerge:
             return heaps[0] if heaps else None
         return min(heaps, key=lambda heap: heap[0][2].records[0].store_timestamp)
 
-    def _take_run(self, heap: list[tuple[int, int, _Queue]]) -> list[bytes]:
+    def _take_run(self, heap: list[tuple[int, int, _Queue]]) -> tuple[str, bytes] | None:
         """Take the records of a broker up to the first end of an answer, in order: a sort is faster than a heap.
 
-        Nothing is taken if they are many, or if one of them is pulled again or is the last one of its block.
+        Return its name and the records. Nothing is taken if they are many, or if one of them is pulled again or is the
+        last one of its block.
         """
         ends = [one.records[-1] for _, _, one in heap]
         if self.room.taken > _RUN_BYTES or any(end.is_last or end.data is None for end in ends):
-            return []
+            return None
+        broker = heap[0][2].queue.broker_name
         bound = min([end.phy_offset for end in ends])
         found, left = list[_Record](), list[tuple[int, int, _Queue]]()
         for _, number, one in heap:
@@ -349,7 +352,7 @@ class TopicMerge:
         heapq.heapify(left)
         heap[:] = left
         found.sort(key=_BY_PHY_OFFSET)
-        return [record.data for record in found if record.data is not None]
+        return broker, b"".join([record.data for record in found if record.data is not None])
 
     def _answer_taken(self, one: _Queue) -> None:
         """All records of an answer are taken."""
@@ -434,7 +437,7 @@ class TopicFollower:
         self._tasks = {queue: asyncio.ensure_future(self._follow(queue)) for queue in positions}
         self._watching = asyncio.ensure_future(self._watch())
 
-    async def next(self, seconds: float) -> bytes:
+    async def next(self, seconds: float) -> RecordBlock:
         """Return the next records, about BLOCK_BYTES; nothing if none come in this time.
 
         Raises AnswerError if a broker refuses.
@@ -448,7 +451,7 @@ class TopicFollower:
         if getting not in done:
             for task in done:
                 task.result()
-            return b""
+            return RecordBlock()
         answers = [getting.result()]
         size = self._room.give_back(answers[0][1])
         while size < BLOCK_BYTES and not self._answers.empty():  # otherwise it may never end
@@ -462,8 +465,8 @@ class TopicFollower:
             for record in records
             if not record.is_last
         ]
-        rest = [record.data or b"" for _, records in answers for record in records if record.is_last]
-        return b"".join([*(data for *_, data in sorted(found)), *rest])
+        rest = [(name, record.data or b"") for name, records in answers for record in records if record.is_last]
+        return block_of([*((name, data) for _, name, _, data in sorted(found)), *rest])
 
     async def _follow(self, queue: MessageQueue) -> None:
         one, loop = _Followed(queue, self._positions[queue]), asyncio.get_running_loop()

@@ -22,6 +22,7 @@ from rocketc.client.routes import MessageQueue
 from rocketc.client.topic_merge import TopicFollower, TopicMerge, may_select
 from rocketc.client.topic_reader import TOOLS_CONSUMER, TopicReader
 from rocketc.errors import ClosedError, TopicNotFoundError
+from rocketc.read.record_block import RecordBlock
 from rocketc.read.record_stream import RecordStream
 from rocketc.read.scan_options import Texts
 from rocketc.read.topics import Topic, missing_text
@@ -35,7 +36,7 @@ _TRIES = 3  # of the fast way, without a message
 _UNUSUAL = 1.0  # seconds for which a scan stays on the general way after an answer that is not usual
 _NEW_WORDS = re.compile("CONTAINS|STARTSWITH|ENDSWITH", re.IGNORECASE)  # brokers of 4.x read them as properties
 
-Blocks = Generator[bytes, None, None]
+Blocks = Generator[RecordBlock, None, None]
 _passes = weakref.WeakSet[Blocks]()  # of this process, that are not at their end
 
 

@@ -18,6 +18,7 @@ from rocketc.exports.archive_files import write_files
 from rocketc.exports.archive_queues import MISSING_MESSAGES, QueueDamage, Reached, is_passing, log_damage
 from rocketc.read._pulled_records import record_places
 from rocketc.read.arrow_interop import import_pyarrow
+from rocketc.read.record_block import RecordBlock
 from rocketc.read.record_stream import RecordStream
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class _Reading:
         out.reached = [(span, reading.position, reading.last) for span, reading in self._begun]
         return out
 
-    def _blocks(self, idle: object) -> Iterator[bytes]:
+    def _blocks(self, idle: object) -> Iterator[RecordBlock]:
         """Yield the records of the spans: those of some queues at the same time, each in order."""
         waiting, active = deque(self._spans), deque[SpanReader]()
         reach, most = REACH_SECONDS if self._job.waits else 0.0, self._job.most_bytes
@@ -153,7 +154,7 @@ class _Reading:
                 begin = active[0].position
                 if block := self._next(active[0]):
                     self._out.size += len(block)
-                    yield block
+                    yield RecordBlock(block, (active[0].queue.broker_name,))
                     self._judge(active[0], begin, block)
                     if most is not None and self._out.size >= most:
                         return

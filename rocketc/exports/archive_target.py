@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from rocketc.exports.sinks import sync, sync_tree
 from rocketc.files.durable import errors_named
 from rocketc.files.lock_file import StoreLock
 from rocketc.files.remote import local_target
+from rocketc.read._arrow import Schema
 
 VERSION = 1
 TABLES = ("_statistics", "_damage")
@@ -155,6 +156,19 @@ class Target:
 
 def reached(step: str) -> None:
     """Called between two steps that change the folder, for tests."""
+
+
+def archived_columns(last: Commit | None, columns: Sequence[str] | None) -> list[str]:
+    """Return the columns of an archive: those that a run names, or those that the archive has, or all.
+
+    last     its last commit
+    columns  None: the run names none
+
+    >>> last = Commit(1, [], ["topic", "body"], None, 0, 0, None, 0, [])
+    >>> archived_columns(last, None), archived_columns(last, ["body"]), len(archived_columns(None, None)) > 20
+    (['topic', 'body'], ['body'], True)
+    """
+    return list(last.columns if columns is None and last is not None else Schema(columns).names)
 
 
 def commits_of(path: str) -> Iterator[Commit]:

@@ -30,7 +30,7 @@ from rocketc.exports.archive_queues import (
     topic_texts,
 )
 from rocketc.exports.archive_spans import SpansJob, Written, add_up, moved, write_spans
-from rocketc.exports.archive_target import Commit, Target
+from rocketc.exports.archive_target import Commit, Target, archived_columns
 from rocketc.exports.formats import choose_format
 from rocketc.files.remote import local_target
 from rocketc.read._arrow import Schema
@@ -70,14 +70,14 @@ class ArchiveCommits:
     target   the archive, which this process has locked
     source   URL of the cluster, without a topic
     topics   names and patterns
-    columns  of the messages
+    columns  of the messages; None: those that the archive has, or all if it is new
     Raises ValueError for an archive of a log, and for one of other topics or columns.
     """
 
-    def __init__(self, target: Target, source: str, topics: Iterable[Topic], columns: Sequence[str]) -> None:
+    def __init__(self, target: Target, source: str, topics: Iterable[Topic], columns: Sequence[str] | None) -> None:
         self._target, self._source, self._topics = target, source, topic_texts(topics)
-        self._columns = list(columns)
         self._last = target.last()
+        self.columns = archived_columns(self._last, columns)
         self.report = ClusterArchiveReport(target.path)
         if self._last is not None:
             self._check_same(self._last)
@@ -94,7 +94,7 @@ class ArchiveCommits:
     def _check_same(self, last: Commit) -> None:
         if last.queues is None:
             raise ValueError(f"{self._target.path}: an archive of a log; archive topics of a cluster to another folder")
-        for name, was, now in (("columns", last.columns, self._columns), ("topics", last.topics, self._topics)):
+        for name, was, now in (("columns", last.columns, self.columns), ("topics", last.topics, self._topics)):
             if was != now:
                 raise ValueError(
                     f"{self._target.path}: {name}={now}, but it was made with {was}; use the same, or another folder"
@@ -131,7 +131,7 @@ class ArchiveCommits:
             if table.num_rows or self.number == 1:
                 files.append(self._stage_table(staging, name, table))
         commit = Commit(
-            self.number, [self._source], self._columns, self._topics, 0, 0, None, messages, files, nested(states)
+            self.number, [self._source], self.columns, self._topics, 0, 0, None, messages, files, nested(states)
         )
         self._target.commit(commit)
         self._target.publish(commit)
@@ -189,7 +189,8 @@ class ClusterArchive:
             messages that are there when the first commit begins
     group   of the pulls
     all_topics  patterns match the topics of the system, too
-    columns, compression, crc, decompress  of the messages, as in rocketc.export()
+    columns, compression, crc, decompress  of the messages, as in rocketc.export(); without columns, an archive keeps
+            those that it has
     commit_bytes  of messages in a commit, about
     Raises ValueError, StoreIOError, StoreLockedError if another process writes to the archive, ImportError without
     pyarrow.
@@ -224,7 +225,7 @@ class ClusterArchive:
         import_pyarrow()
         choose_format("", "parquet", compression, "parquet")
         local_target(target, "an archive")
-        self._columns = tuple(Schema(columns).names)
+        Schema(columns)  # unknown names are reported here
         self._options, self._compression = {"crc": crc, "decompress": decompress}, compression
         self._commit_bytes, self._waits = commit_bytes, waits
         self._is_whole = True  # all commits are published
@@ -238,7 +239,7 @@ class ClusterArchive:
             self._thread.run(self._plan.find(self._reader))  # an error of it leaves no folder
             self._target = Target(os.fspath(target))
             source = f"rocketmq://{';'.join(access.addresses)}"
-            self._commits = ArchiveCommits(self._target, source, topics, self._columns)
+            self._commits = ArchiveCommits(self._target, source, topics, columns)
             self._plan.begin_at(self._commits.states(), self._commits.is_same)
         except BaseException:
             self.close()
@@ -277,8 +278,9 @@ class ClusterArchive:
             staging = self._target.stage()
             stem = f"part-{self._commits.number:08d}"
             job = SpansJob(
-                staging, stem, self._columns, self._options, self._compression, self._commit_bytes, not self._waits
-            )
+                staging, stem, tuple(self._commits.columns), self._options, self._compression, self._commit_bytes,
+                not self._waits,
+            )  # fmt: skip
             written = write_spans(self._thread, self._reader, round.spans, job)
         except BaseException:
             self._target.clean()

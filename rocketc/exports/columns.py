@@ -18,8 +18,8 @@ ROW_GROUP_ROWS = 1 << 20
 # The encoding of columns: a dictionary for few distinct values; differences for ascending numbers; different suffixes
 # for ids with equal prefixes. All other columns mostly have a different value in each row, and are not encoded.
 _FEW_VALUES = {
-    "topic", "queueId", "tags", "flag", "sysFlag", "reconsumeTimes", "bornHost", "storeHost", "storeSize", "file",
-    "preparedTransactionOffset",
+    "topic", "queueId", "brokerName", "tags", "flag", "sysFlag", "reconsumeTimes", "bornHost", "storeHost", "storeSize",
+    "file", "preparedTransactionOffset",
 }  # fmt: skip
 _ENCODINGS = {
     "queueOffset": "DELTA_BINARY_PACKED",

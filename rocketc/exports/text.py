@@ -181,6 +181,7 @@ def _instant(ms: int) -> str:
 _ATTRIBUTES = {"physicalOffset": "phy_offset", "bodyCRC": "body_crc", "bodyBase64": "body"}  # others follow a rule
 _CELLS: dict[str, Callable[[Any], str]] = {  # numbers, hosts and ids are not converted
     "topic": _quoted,
+    "brokerName": _quoted,
     "keys": _quoted,
     "tags": _quoted,
     "body": _body_text,

@@ -21,7 +21,7 @@ from rocketc._layout import (
 
 # Columns to which the store gives new values.
 ASSIGNED_ON_PUT = frozenset(
-    {"queueOffset", "physicalOffset", "storeTimestamp", "msgId", "storeHost", "storeSize", "file"}
+    {"brokerName", "queueOffset", "physicalOffset", "storeTimestamp", "msgId", "storeHost", "storeSize", "file"}
 )
 
 # Columns whose value is passed unchanged -> argument of store.put().

@@ -6,5 +6,10 @@ from rocketc.read._message import Message
 class LargeBodies(Exception): ...
 
 def pulled_messages(
-    body: bytes, first: int = ..., retry_topic: bytes = b"", *, plain_bytes: int | None = None
+    body: bytes,
+    first: int = ...,
+    retry_topic: bytes = b"",
+    broker: str | None = None,
+    *,
+    plain_bytes: int | None = None,
 ) -> tuple[list[Message], list[CorruptRecordError], int]: ...

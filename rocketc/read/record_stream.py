@@ -11,12 +11,13 @@ from rocketc.read._filter import Filter
 from rocketc.read._message import Message
 from rocketc.read._pulled_records import PulledRecords
 from rocketc.read._walk import Walker
+from rocketc.read.record_block import RecordBlock
 from rocketc.read.scan import Scan
 from rocketc.read.scan_options import CRC_CODES, Crc, Errors, Offsets, Reading, Sql, Texts, When
 from rocketc.read.scan_report import ScanReport
 from rocketc.read.scan_run import ScanRun
 
-Source = Callable[[Callable[[], None] | None], Iterable[bytes]]
+Source = Callable[[Callable[[], None] | None], Iterable[bytes | RecordBlock]]
 
 
 class RecordStream(Scan):
@@ -25,8 +26,9 @@ class RecordStream(Scan):
     Each pass calls the function again. The report of a pass does not have `end` and `files`.
 
     name    for repr() and errors
-    source  called with None, it returns the records that are there now, in blocks of whole records. Called with a
-            function, it returns later ones, too, without end: it calls the function before each wait
+    source  called with None, it returns the records that are there now, in blocks of whole records: RecordBlock, or
+            bytes if they are from no broker. Called with a function, it returns later ones, too, without end: it calls
+            the function before each wait
     Other arguments: see scan(). A record is damage if its CRC is wrong, or if its length is impossible: then the rest
     of its block is lost.
 
@@ -131,10 +133,12 @@ class _StreamRun(ScanRun):
         scan = self._scan
         for block in scan.source(None if self._follow is None else self._wait):
             self._close()
-            self._walker = PulledRecords(
-                block, 0, scan._filter, crc=CRC_CODES[scan._reading.crc], errors=scan._reading.errors
-            )
-            yield self._walker
+            records, how = block if isinstance(block, bytes) else block.records, scan._reading
+            walker = PulledRecords(records, 0, scan._filter, crc=CRC_CODES[how.crc], errors=how.errors)
+            if not isinstance(block, bytes):
+                walker.sent_by(block.brokers, block.runs)
+            self._walker = walker
+            yield walker
         self._close()
 
     def _wait(self) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from rocketc.client.cluster_url import SCHEME
 from rocketc.exports.archive_queues import QueueDamage
-from rocketc.exports.archive_target import Commit, Target, commits_of
+from rocketc.exports.archive_target import Commit, Target, archived_columns, commits_of
 from rocketc.exports.formats import choose_format
 from rocketc.files.paths import Log, LogFile, Paths, local_of, resolve
 from rocketc.files.remote import local_target
@@ -107,7 +107,8 @@ def archive(
                   when it begins
     target        a folder that does not exist, is empty, or is an archive; executors see source and target under the
                   same paths
-    topics, columns  archive only these; the same in each run. Of a cluster, topics may be patterns, too
+    topics, columns  archive only these; the same in each run. Without columns, an archive keeps those that it has. Of a
+                  cluster, topics may be patterns, too
     crc, decompress  as in rocketc.scan()
     compression   "zstd" (default), "snappy", "gzip", "lz4", "none"
     max_bytes     bytes of the log that a task reads; more bytes give fewer and larger files
@@ -120,7 +121,7 @@ def archive(
     """
     check_worker_python()
     given = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    names = tuple(Schema(columns).names)
+    Schema(columns)  # unknown names are reported here
     choose_format("", "parquet", compression, "parquet")
     if min(max_bytes, commit_bytes) < 1:
         raise ValueError(f"max_bytes={max_bytes}, commit_bytes={commit_bytes}: at least 1")
@@ -130,7 +131,7 @@ def archive(
     if isinstance(url, str) and url.startswith(SCHEME):
         access = archived_cluster(url, asked, credentials, tls, group)
         found = archive_cluster(
-            spark, *access, path, names, {"crc": crc, "decompress": decompress}, compression, max_bytes, commit_bytes,
+            spark, *access, path, columns, {"crc": crc, "decompress": decompress}, compression, max_bytes, commit_bytes,
             progress or (lambda done: None),
         )  # fmt: skip
         return ArchiveReport(
@@ -148,7 +149,7 @@ def archive(
     options = {"topics": wanted, "crc": crc, "decompress": decompress}
     out = Target(path)
     try:
-        run = _Run(spark, paths, out, names, options, compression)
+        run = _Run(spark, paths, out, columns, options, compression)
         return run.go(max_bytes, commit_bytes, progress or (lambda done: None))
     finally:
         out.close()
@@ -187,13 +188,14 @@ class _Run:
     spark: SparkSession
     paths: list[str]
     target: Target
-    columns: tuple[str, ...]
+    asked: Sequence[str] | None  # columns
     options: dict[str, Any]
     compression: str | None
 
     def go(self, max_bytes: int, commit_bytes: int, progress: Callable[[int], None]) -> ArchiveReport:
         log = _one_log(self.paths)
         last = self.target.last()
+        self.columns = tuple(archived_columns(last, self.asked))
         if last is not None:
             self._check_same(log, last)
         begin = log.files[0].begin if log.files else 0

@@ -77,7 +77,7 @@ def archive_cluster(
     cluster: Cluster,
     topics: Sequence[Topic],
     target: str,
-    columns: Sequence[str],
+    columns: Sequence[str] | None,
     options: Mapping[str, Any],
     compression: str | None,
     max_bytes: int,
@@ -87,7 +87,8 @@ def archive_cluster(
     """Add the messages that are in topics now to an archive.
 
     topics    names and patterns
-    columns, options, compression  as of SpansJob
+    columns   of ArchiveCommits
+    options, compression  as of SpansJob
     max_bytes, commit_bytes  of messages in a task and in a commit, about
     progress  called after each commit with the number of bytes of messages that are done
     Raises the errors of ClusterArchive.
@@ -106,7 +107,7 @@ def archive_cluster(
                 log_damage(one)
             staging = out.stage()
             job = SpansJob(
-                staging, f"part-{commits.number:08d}", tuple(columns), options, compression, waits=True
+                staging, f"part-{commits.number:08d}", tuple(commits.columns), options, compression, waits=True
             )  # fmt: skip
             try:
                 written = _run(spark, _tasks(round, plan.mean or _MEAN, max_bytes), ClusterJob(cluster, job))

@@ -18,6 +18,7 @@ from rocketc.client.queue_range import QueueRange
 from rocketc.client.queue_spans import Span, SpanReader
 from rocketc.client.topic_reader import TOOLS_CONSUMER, TopicReader
 from rocketc.client.topic_scan import Expression, expression_of
+from rocketc.read.record_block import RecordBlock
 from rocketc.read.record_stream import RecordStream
 from rocketc.spark.cluster_options import Cluster
 from rocketc.spark.cluster_plan import Losses
@@ -104,7 +105,7 @@ def read_spans(
     def expression(span: Span) -> Expression:
         return expression_of(options.get("tags"), sql, [span.queue.topic])
 
-    def blocks(idle: object) -> Iterator[bytes]:
+    def blocks(idle: object) -> Iterator[RecordBlock]:
         left = deque[Span]()
         for _, same in groupby(sorted(spans, key=expression), key=expression):
             left.extend((yield from _directly(thread, reader, list(same), expression)))
@@ -115,8 +116,8 @@ def read_spans(
                     span = left.popleft()
                     active.append(SpanReader(reader, span, expression(span), losses))
                     thread.run(active[-1].try_to_begin())
-                if block := thread.run(active[0].next()):
-                    yield block
+                if records := thread.run(active[0].next()):
+                    yield RecordBlock(records, (active[0].queue.broker_name,))
                     active.rotate(-1)
                 else:
                     active.popleft()
@@ -130,7 +131,7 @@ def read_spans(
 
 def _directly(
     thread: LoopThread, reader: TopicReader, spans: Sequence[Span], expression: Callable[[Span], Expression]
-) -> Generator[bytes, None, list[Span]]:
+) -> Generator[RecordBlock, None, list[Span]]:
     """Read spans in the fast way, as far as the answers of brokers are usual. Return the spans that are left.
 
     spans  their expressions are equal

@@ -22,6 +22,7 @@ from rocketc.read._arrow import Schema
 _TYPES: dict[str, DataType] = {
     "topic": StringType(),
     "queueId": IntegerType(),
+    "brokerName": StringType(),
     "queueOffset": LongType(),
     "physicalOffset": LongType(),
     "storeTimestamp": TimestampType(),

@@ -14,7 +14,7 @@ from rocketc.errors import TopicNotFoundError
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:no topic")]
 
 COUNT = 400
-COLUMNS = [name for name in rocketc.COLUMN_NAMES if name != "file"]
+COLUMNS = [name for name in rocketc.COLUMN_NAMES if name not in ("file", "brokerName")]
 FILTERS = [
     {},
     {"tags": "web"},

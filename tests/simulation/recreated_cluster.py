@@ -136,7 +136,7 @@ class Following(Reader):
             follower = TopicFollower(reader, [TOPIC], positions, expression=self.chance.choice(["*", "red||blue"]))
             try:
                 while not self.is_ending:
-                    for message in messages_of(await follower.next(0.5)):
+                    for message in messages_of((await follower.next(0.5)).records):
                         self.take(message)
             finally:
                 await follower.close()

@@ -49,7 +49,7 @@ def why(error: BaseException) -> str:
 
 
 def test_the_rows_are_those_of_the_files(spark: SparkSession, broker: rocketc.Broker) -> None:
-    columns = ",".join(name for name in rocketc.COLUMN_NAMES if name != "file")
+    columns = ",".join(name for name in rocketc.COLUMN_NAMES if name not in ("file", "brokerName"))
     wire = load(spark, broker, minPartitions="3", subscribe="orders,bills", columns=columns)
     assert wire.rdd.getNumPartitions() >= 3
     files = spark.read.format("rocketmq").options(subscribe="orders,bills", columns=columns).load(broker.path)

@@ -131,7 +131,11 @@ def test_a_time_without_a_zone_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("columns", "topic,bdoy", "unknown column 'bdoy' (did you mean body?); use topic, queueId, queueOffset"),
+        (
+            "columns",
+            "topic,bdoy",
+            "unknown column 'bdoy' (did you mean body?); use topic, queueId, brokerName, queueOffset",
+        ),
         ("columns", "Topic", "unknown column 'Topic' (did you mean topic?)"),
         ("columns", "topic,body,topic", "topic is given twice"),
         ("columns", "", "it has an empty item"),

@@ -49,6 +49,7 @@ def of_message(message: rocketc.Message) -> Told:
         "bornHost": message.born_host,
         "storeHost": message.store_host,
         "file": message.file,
+        "brokerName": message.broker_name,
         "storedBody": message.stored_body,
         "magic": f"V{message.version}",
     }

@@ -29,6 +29,7 @@ def _begin(record: Any, width: int) -> int | None:
 DIMENSIONS: dict[str, Callable[[Any], Any]] = {
     "topic": lambda r: r["topic"],
     "queue": lambda r: r["queueId"],
+    "broker": lambda r: None,
     "tag": lambda r: r.get("tags"),
     "key": lambda r: r.get("keys"),
     "host": lambda r: r["bornHost"],

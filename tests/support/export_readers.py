@@ -64,7 +64,7 @@ def read_csv(path):
                 row[field.name] = int(row[field.name])
             elif pa.types.is_timestamp(field.type):
                 row[field.name] = (datetime.datetime.fromisoformat(row[field.name][:-1] + "+00:00") - EPOCH) // US
-        for name in {"keys", "tags"} & row.keys():
+        for name in {"keys", "tags", "brokerName"} & row.keys():
             row[name] = row[name] or None
         if "body" in row:
             row["body"] = b64decode(row.pop("bodyBase64")) or row["body"].encode()

@@ -398,6 +398,7 @@ def record_at(data: bytes, pos: int, *, file: str | None = None) -> Record:
         "preparedTransactionOffset": prepared,
         "storeSize": size,
         "file": file,
+        "brokerName": None,
         "magic": "V1" if magic == MAGIC_V1 else "V2",
         "storedBody": record[body_at : body_at + body_len],
         "storedBodyLen": body_len,
@@ -692,6 +693,7 @@ def read(
 JSON_KEYS = [
     "topic",
     "queueId",
+    "brokerName",
     "queueOffset",
     "physicalOffset",
     "storeTimestamp",

@@ -55,6 +55,7 @@ cdef enum:
     HELD_STOP = 128 << 20       # above, it stops: answers are larger than those of a usual broker
     BLOCK_BYTES = 1 << 20       # of a block that is returned, at most, unless one record is larger
     LEAST_BYTES = 64 << 10      # of a block that is returned instead of a wait
+    RUN_BYTES = 8               # two int32
     TICK = 50                   # ms between two calls of `check` while nothing comes
 
 cdef enum Outcome:
@@ -105,6 +106,9 @@ cdef class PullStream:
         uint8_t* _out           # the block that is filled
         size_t _used            # bytes of it
         size_t _room
+        int32_t* _runs          # of the block: pairs of the position after the last record of a link, and the link
+        size_t _run_count
+        size_t _run_room
         const char* _why        # it stopped; NULL: it did not
         object _encode
         object _check
@@ -178,6 +182,7 @@ cdef class PullStream:
         free(self._links)
         free(self._queues)
         free(self._polled)
+        free(self._runs)
 
     def close(self):
         """Close the sockets."""
@@ -193,6 +198,10 @@ cdef class PullStream:
         """Why it stopped; None: it did not."""
         return None if self._why == NULL else self._why.decode()
 
+    def runs(self):
+        """Return which links the records of the last block are from: a RecordBlock's `runs`."""
+        return PyBytes_FromStringAndSize(<const char*>self._runs, <Py_ssize_t>(self._run_count * RUN_BYTES))
+
     def positions(self):
         """Return the queue offset of the next record of each queue; the end of its range if all were returned."""
         return [
@@ -205,7 +214,7 @@ cdef class PullStream:
         cdef PyObject* block
         cdef int outcome = MORE
         out = PyBytes_FromStringAndSize(NULL, BLOCK_BYTES)
-        self._room, self._used = <size_t>BLOCK_BYTES, 0
+        self._room, self._used, self._run_count = <size_t>BLOCK_BYTES, 0, 0
         while True:
             if self._check is not None:
                 self._check()
@@ -307,6 +316,8 @@ cdef class PullStream:
                     return FULL
                 self._room = q.head_size
                 return HEAD
+            if self._note_run(q.link, self._used + q.head_size) == STOPPED:
+                return STOPPED
             memcpy(self._out + self._used, q.head, q.head_size)
             self._used += q.head_size
             q.position = q.head_queue_offset + 1
@@ -320,6 +331,21 @@ cdef class PullStream:
                     return MORE
             else:
                 sift_down(link, self._queues)
+
+    cdef int _note_run(self, int link, size_t stop) noexcept nogil:
+        """Note that the next record of the block, which ends at `stop`, is from a link."""
+        cdef int32_t* bigger
+        cdef size_t room = 2 * self._run_room + 64
+        if self._run_count == 0 or self._runs[2 * self._run_count - 1] != link:
+            if self._run_count == self._run_room:
+                bigger = <int32_t*>realloc(self._runs, room * RUN_BYTES)
+                if bigger == NULL:
+                    return self._stop(b"too much memory is used")
+                self._runs, self._run_room = bigger, room
+            self._run_count += 1
+            self._runs[2 * self._run_count - 1] = link
+        self._runs[2 * self._run_count - 2] = <int32_t>stop
+        return HEAD
 
     cdef Link* _first(self) noexcept nogil:
         """Return the link whose first record was stored first; NULL: there are no records."""

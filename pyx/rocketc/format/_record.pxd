@@ -35,6 +35,7 @@ ctypedef struct Record:
     int32_t props_len
     int32_t flag
     int32_t sys_flag
+    int32_t broker          # which of the names of a scan: set by who reads answers of brokers, and not by parse_record
 
 # Text of a property: a name or a value.
 ctypedef struct Slice:

@@ -14,8 +14,8 @@ from rocketc.c.layout cimport RC_FLAG_INNER_BATCH, RC_PROPERTIES_MAX_BYTES
 from rocketc.read._arrow cimport Batch
 from rocketc.read._column_buffers cimport BatchBuffers
 from rocketc.read._message cimport (
-    COL_BORN_HOST, COL_KEYS, COL_PHYSICAL_OFFSET, COL_QUEUE_ID, COL_STORE_HOST, COL_STORE_SIZE, COL_STORE_TIMESTAMP,
-    COL_SYS_FLAG, COL_TAGS, COL_TOPIC,
+    COL_BORN_HOST, COL_BROKER_NAME, COL_KEYS, COL_PHYSICAL_OFFSET, COL_QUEUE_ID, COL_STORE_HOST, COL_STORE_SIZE,
+    COL_STORE_TIMESTAMP, COL_SYS_FLAG, COL_TAGS, COL_TOPIC,
 )
 
 from rocketc.read import _arrow
@@ -55,7 +55,7 @@ cdef enum Kind:
     BY_SIZE                     # the largest power of two up to the stored size
 
 cdef enum:
-    DIMENSIONS_MAX = 11
+    DIMENSIONS_MAX = 12         # as many as there are names
     TEXT_MAX = 3 * RC_PROPERTIES_MAX_BYTES      # a topic or property, even if all of it becomes U+FFFD
     SUB_BITS = 5                                # a size bucket is as wide as 1/32 of its power of two
     SUB_BUCKETS = 1 << SUB_BITS
@@ -93,6 +93,7 @@ _SECOND = 1000
 _DIMENSIONS = {
     "topic": (BY_TEXT, COL_TOPIC, 0),
     "queue": (BY_NUMBER, COL_QUEUE_ID, 0),
+    "broker": (BY_TEXT, COL_BROKER_NAME, 0),
     "tag": (BY_TEXT, COL_TAGS, 0),
     "key": (BY_TEXT, COL_KEYS, 0),
     "host": (BY_TEXT, COL_BORN_HOST, 0),
@@ -104,6 +105,7 @@ _DIMENSIONS = {
     "size": (BY_SIZE, COL_STORE_SIZE, 0),
 }
 DIMENSIONS = tuple(_DIMENSIONS)
+
 _ALWAYS = (COL_STORE_SIZE, COL_STORE_TIMESTAMP, COL_SYS_FLAG, COL_PHYSICAL_OFFSET)
 
 for _i in range(3):
@@ -229,6 +231,8 @@ cdef class GroupCounter:
                 raise ValueError(f"by: unknown dimension {name!r}; the dimensions are {', '.join(DIMENSIONS)}")
         if len(set(self.by)) < len(self.by):
             raise ValueError("by: a name is given twice")
+        if len(self.by) > DIMENSIONS_MAX:
+            raise ValueError(f"by: more than {DIMENSIONS_MAX} names")
         if not 0 < max_groups < 1 << 31:
             raise ValueError(f"max_groups={max_groups}: must be at least 1 and less than 2^31")
         for column in _ALWAYS:

@@ -36,8 +36,8 @@ ctypedef struct SchemaNode:
     ArrowSchema* store
 
 COLUMN_NAMES = (
-    "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "bornTimestamp", "keys", "tags", "body",
-    "properties", "msgId", "flag", "sysFlag", "reconsumeTimes", "bodyCRC", "bornHost", "storeHost",
+    "topic", "queueId", "brokerName", "queueOffset", "physicalOffset", "storeTimestamp", "bornTimestamp", "keys",
+    "tags", "body", "properties", "msgId", "flag", "sysFlag", "reconsumeTimes", "bodyCRC", "bornHost", "storeHost",
     "preparedTransactionOffset", "storeSize", "file",
 )
 cdef tuple _C_NAMES = tuple([name.encode() for name in COLUMN_NAMES])      # never freed: schemas point to them

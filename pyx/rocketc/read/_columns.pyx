@@ -18,15 +18,15 @@ from rocketc.c.text cimport (
     RC_COPY_SLACK, RC_HOST_TEXT_MAX, rc_copy_short, rc_copy_slack, rc_copy_stream, rc_hex, rc_host_text,
 )
 from rocketc.c.utf8 cimport rc_is_ascii, rc_utf8_repair, rc_utf8_valid
-from rocketc.format._record cimport Record, born_host_len, store_host_len
+from rocketc.format._record cimport Record, Slice, born_host_len, store_host_len
 from rocketc.read._column_buffers cimport (
     BatchBuffers, ColumnBuffers, KIND_BINARY, KIND_INT32, KIND_INT64, KIND_TIMESTAMP, Kind, MAP_KEYS, MAP_VALUES,
     kind_of, reserve,
 )
 from rocketc.read._message cimport (
-    COLUMNS, COL_BODY, COL_BODY_CRC, COL_BORN_HOST, COL_FILE, COL_FLAG, COL_KEYS, COL_MSG_ID, COL_PHYSICAL_OFFSET,
-    COL_PROPERTIES, COL_QUEUE_ID, COL_QUEUE_OFFSET, COL_RECONSUME_TIMES, COL_STORE_HOST, COL_STORE_TIMESTAMP,
-    COL_SYS_FLAG, COL_TAGS, COL_TOPIC,
+    COLUMNS, COL_BODY, COL_BODY_CRC, COL_BORN_HOST, COL_BROKER_NAME, COL_FILE, COL_FLAG, COL_KEYS, COL_MSG_ID,
+    COL_PHYSICAL_OFFSET, COL_PROPERTIES, COL_QUEUE_ID, COL_QUEUE_OFFSET, COL_RECONSUME_TIMES, COL_STORE_HOST,
+    COL_STORE_TIMESTAMP, COL_SYS_FLAG, COL_TAGS, COL_TOPIC,
 )
 
 cdef extern from "<errno.h>" nogil:
@@ -281,23 +281,37 @@ cdef int msg_ids(BatchBuffers* rows, const Record* records, int count) noexcept 
     return RC_OK
 
 
-cdef int files(BatchBuffers* rows, int count, const uint8_t* file, int file_len) noexcept nogil:
+cdef int origins(
+    BatchBuffers* rows, int column, const Record* records, int count, const Origin* origin
+) noexcept nogil:
+    """Add brokerName or file; if there is none, null for all rows."""
     cdef TextOut out
-    cdef int rc = begin_texts(rows, COL_FILE, <int64_t>count * file_len, count, &out)
-    cdef ColumnBuffers* c = &rows.col[COL_FILE]
-    cdef int i
-    if rc == RC_OK and (file == NULL or c.nulls > 0):
-        rc = room_for_nulls(rows, COL_FILE, count)
+    cdef ColumnBuffers* c = &rows.col[column]
+    cdef const Slice* brokers = origin.brokers if column == COL_BROKER_NAME else NULL
+    cdef const Slice* name = &origin.file
+    cdef bint is_there = brokers != NULL or (column == COL_FILE and name.at != NULL)
+    cdef int64_t need = 0
+    cdef int i, rc
+    if brokers != NULL:
+        for i in range(count):
+            need += brokers[records[i].broker].len
+    elif is_there:
+        need = <int64_t>count * name.len
+    rc = begin_texts(rows, column, need, count, &out)
+    if rc == RC_OK and (not is_there or c.nulls > 0):
+        rc = room_for_nulls(rows, column, count)
     if rc != RC_OK:
         return rc
     for i in range(count):
-        if c.nulls > 0 or file == NULL:
-            set_bit(c.valid.p, rows.rows + i, file != NULL)
-        if file == NULL:
-            c.nulls += 1
+        if c.nulls > 0 or not is_there:
+            set_bit(c.valid.p, rows.rows + i, is_there)
+        if is_there:
+            if brokers != NULL:
+                name = &brokers[records[i].broker]
+            memcpy(out.values + out.used, name.at, <size_t>name.len)
+            out.used += name.len
         else:
-            memcpy(out.values + out.used, file, <size_t>file_len)
-        out.used += file_len
+            c.nulls += 1
         out.offsets[i + 1] = out.used
     return RC_OK
 
@@ -475,13 +489,13 @@ cdef inline void put_like(BatchBuffers* rows, int64_t row, const uint8_t* p, con
 
 
 cdef int append(
-    BatchBuffers* rows, const Record* records, int count, const uint8_t* end, const uint8_t* file, int file_len
+    BatchBuffers* rows, const Record* records, int count, const uint8_t* end, const Origin* origin
 ) noexcept nogil:
     """Add records to a batch; all values are copied. Call rc_stream_end() before another thread reads the batch.
 
     records   count checked records, not necessarily in one buffer, that point to readable memory
     end       if a topic or property string begins before it, all memory from the string up to end is readable; or NULL
-    file      UTF-8 of the path of the records, or NULL
+    origin    where the records come from
 
     Returns RC_OK; RC_MORE if a column would exceed 2^31 bytes (nothing was added; start another batch); or an errno
     (out of memory).
@@ -505,8 +519,8 @@ cdef int append(
             rc = topics(rows, records, count, end)
         elif column == COL_MSG_ID:
             rc = msg_ids(rows, records, count)
-        elif column == COL_FILE:
-            rc = files(rows, count, file, file_len)
+        elif column == COL_FILE or column == COL_BROKER_NAME:
+            rc = origins(rows, column, records, count, origin)
         elif column == COL_BORN_HOST or column == COL_STORE_HOST:
             rc = hosts(rows, column, records, count)
         if rc != RC_OK:

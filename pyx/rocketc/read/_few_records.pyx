@@ -39,7 +39,7 @@ cdef list messages_of(const uint8_t* p, size_t size, object base_offset, bytes w
             return None
         if is_to_unwrap(&r) or (r.sys_flag & RC_FLAG_COMPRESSED and r.body_len > 0):
             return None
-        out.append(message_of(&r, &r, whole if <size_t>r.size == size else None, None, file))
+        out.append(message_of(&r, &r, whole if <size_t>r.size == size else None, None, file, None))
         pos += <size_t>r.size
     return out
 

@@ -8,25 +8,26 @@ from rocketc.format._record cimport Record
 cdef enum:
     COL_TOPIC = 0
     COL_QUEUE_ID = 1
-    COL_QUEUE_OFFSET = 2
-    COL_PHYSICAL_OFFSET = 3
-    COL_STORE_TIMESTAMP = 4
-    COL_BORN_TIMESTAMP = 5
-    COL_KEYS = 6
-    COL_TAGS = 7
-    COL_BODY = 8
-    COL_PROPERTIES = 9
-    COL_MSG_ID = 10
-    COL_FLAG = 11
-    COL_SYS_FLAG = 12
-    COL_RECONSUME_TIMES = 13
-    COL_BODY_CRC = 14
-    COL_BORN_HOST = 15
-    COL_STORE_HOST = 16
-    COL_PREPARED_OFFSET = 17
-    COL_STORE_SIZE = 18
-    COL_FILE = 19
-    COLUMNS = 20
+    COL_BROKER_NAME = 2
+    COL_QUEUE_OFFSET = 3
+    COL_PHYSICAL_OFFSET = 4
+    COL_STORE_TIMESTAMP = 5
+    COL_BORN_TIMESTAMP = 6
+    COL_KEYS = 7
+    COL_TAGS = 8
+    COL_BODY = 9
+    COL_PROPERTIES = 10
+    COL_MSG_ID = 11
+    COL_FLAG = 12
+    COL_SYS_FLAG = 13
+    COL_RECONSUME_TIMES = 14
+    COL_BODY_CRC = 15
+    COL_BORN_HOST = 16
+    COL_STORE_HOST = 17
+    COL_PREPARED_OFFSET = 18
+    COL_STORE_SIZE = 19
+    COL_FILE = 20
+    COLUMNS = 21
 
 
 cdef class Message:
@@ -36,9 +37,10 @@ cdef class Message:
         object _body            # None: it is in _raw; bytes: the decompressed body, or the inner batch with body and
         #                         properties; another buffer: the body in the map of a file
         str _file               # path, or None
+        str _broker             # name of the broker that sent it, or None
     cdef bytes _whole(self)
     cdef const uint8_t* _behind_hosts(self) noexcept
-    cdef size_t _write_json(self, uint8_t* dst, bytes file, rc_pair* pairs) noexcept
+    cdef size_t _write_json(self, uint8_t* dst, bytes broker, bytes file, rc_pair* pairs) noexcept
     cdef size_t _write_properties(self, uint8_t* dst, rc_pair* pairs) noexcept
 
 
@@ -48,5 +50,5 @@ cdef inline int64_t queue_offset_of(Message m) noexcept:
 
 cdef str printable(str path)
 cdef bytes copy_of(const Record* whole)
-cdef Message message_of(const Record* r, const Record* whole, bytes raw, bytes other, str file)
+cdef Message message_of(const Record* r, const Record* whole, bytes raw, bytes other, str file, str broker)
 cdef Message message_in(const Record* r, bytes raw, object body, str file)

@@ -40,19 +40,21 @@ cdef bytes copy_of(const Record* whole):
     return PyBytes_FromStringAndSize(<const char*>whole.at, <Py_ssize_t>whole.size)
 
 
-cdef Message message_of(const Record* r, const Record* whole, bytes raw, bytes other, str file):
+cdef Message message_of(const Record* r, const Record* whole, bytes raw, bytes other, str file, str broker):
     """Create a message with its own memory.
 
     r      the record, or a message of the inner batch in `whole`
     whole  the record in the log; r itself if it is not an inner batch
     raw    a copy of the whole record, shared by the messages of a batch; None: make a copy
     other  the memory of the body of r (and of its properties, for a message of an inner batch); None: the record
+    broker  name of the broker that sent it, or None
     """
     cdef Message m = Message.__new__(Message)
     cdef ptrdiff_t shift
     m._raw = raw if raw is not None else copy_of(whole)
     m._body = other
     m._file = file
+    m._broker = broker
     m._r = r[0]
     m._r.at = <const uint8_t*>PyBytes_AS_STRING(m._raw)
     shift = <ptrdiff_t>(<uintptr_t>m._r.at - <uintptr_t>whole.at)
@@ -163,7 +165,7 @@ cdef class Message:
         cdef int rc = parse_record(<const uint8_t*>PyBytes_AS_STRING(record), <size_t>len(record), &r)
         if rc != RC_OK or r.size != len(record):
             raise error_of(rc if -40 < rc <= -10 else RC_TRUNCATED, file, 0)
-        return message_of(&r, &r, record, None, file)
+        return message_of(&r, &r, record, None, file, None)
 
     @property
     def topic(self):
@@ -172,6 +174,15 @@ cdef class Message:
     @property
     def queue_id(self):
         return rc_get_i32(self._r.at + RC_MSG_QUEUE_ID_AT)
+
+    @property
+    def broker_name(self):
+        """The broker that sent it, or None if it was read from a file or a buffer.
+
+        Each broker of a topic has queues of its own, from 0 on. So the key of a message of a cluster is (broker_name,
+        topic, queue_id, queue_offset).
+        """
+        return self._broker
 
     @property
     def queue_offset(self):
@@ -324,6 +335,10 @@ cdef class Message:
         cdef dict out = {
             "topic": self.topic,
             "queueId": self.queue_id,
+        }
+        if self._broker is not None:
+            out["brokerName"] = self._broker
+        out |= {
             "queueOffset": self.queue_offset,
             "physicalOffset": self.phy_offset,
             "storeTimestamp": self.store_timestamp,
@@ -359,7 +374,7 @@ cdef class Message:
         '{"topic": "t", "queueId": 0, "queueOffset": 0, "physicalOf'
         """
         cdef size_t texts = <size_t>self._r.topic_len + 2 * <size_t>self._r.props_len + <size_t>self._r.body_len
-        cdef bytes file = None
+        cdef bytes broker = None, file = None
         cdef rc_pair* pairs = NULL
         cdef uint8_t* dst
         if self._body is not None and type(self._body) is not bytes:
@@ -370,6 +385,9 @@ cdef class Message:
             if self._file is not None:
                 file = self._file.encode()
                 texts += <size_t>len(file)
+            if self._broker is not None:
+                broker = self._broker.encode()
+                texts += <size_t>len(broker)
         except UnicodeError:
             return json.dumps(self.to_dict(), ensure_ascii=False)
         dst = <uint8_t*>PyMem_Malloc(RC_JSON_GROWTH * texts + JSON_ROOM)
@@ -377,12 +395,12 @@ cdef class Message:
             if dst == NULL:
                 raise MemoryError
             pairs = room_for_pairs(self._r.props_len)
-            return PyUnicode_DecodeUTF8(<const char*>dst, <Py_ssize_t>self._write_json(dst, file, pairs), NULL)
+            return PyUnicode_DecodeUTF8(<const char*>dst, <Py_ssize_t>self._write_json(dst, broker, file, pairs), NULL)
         finally:
             PyMem_Free(pairs)
             PyMem_Free(dst)
 
-    cdef size_t _write_json(self, uint8_t* dst, bytes file, rc_pair* pairs) noexcept:
+    cdef size_t _write_json(self, uint8_t* dst, bytes broker, bytes file, rc_pair* pairs) noexcept:
         """Write to_dict() as JSON to dst, which is large enough; return the length."""
         cdef uint8_t* out = dst
         cdef const uint8_t* hosts = self._behind_hosts()
@@ -392,6 +410,9 @@ cdef class Message:
         out += literal(out, '{"topic": ')
         out += rc_json_text(out, self._r.topic, <size_t>self._r.topic_len)
         out += number(out, ', "queueId": ', rc_get_i32(self._r.at + RC_MSG_QUEUE_ID_AT))
+        if broker is not None:
+            out += literal(out, ', "brokerName": ')
+            out += rc_json_text(out, <const uint8_t*>PyBytes_AS_STRING(broker), <size_t>len(broker))
         out += number(out, ', "queueOffset": ', self._r.queue_offset)
         out += number(out, ', "physicalOffset": ', self._r.phy_offset)
         out += number(out, ', "storeTimestamp": ', rc_get_i64(self._r.tail + RC_MSG_STORE_TIMESTAMP_PAST))
@@ -474,10 +495,10 @@ cdef class Message:
         if other is not None and not at <= props <= at + <uintptr_t>self._r.size:
             start = self._r.body - RC_ENTRY_BODY_AT - <const uint8_t*>PyBytes_AS_STRING(other)
             entry = (start, self._r.queue_offset)
-        return _again, (self._whole(), other, entry, self._file)
+        return _again, (self._whole(), other, entry, self._file, self._broker)
 
 
-def _again(bytes raw not None, bytes other, entry, str file):
+def _again(bytes raw not None, bytes other, entry, str file, str broker=None):
     """Create a message from its pickled form; checks the form."""
     cdef Record whole, r
     cdef int rc = parse_record(<const uint8_t*>PyBytes_AS_STRING(raw), <size_t>len(raw), &whole)
@@ -495,4 +516,4 @@ def _again(bytes raw not None, bytes other, entry, str file):
     elif other is not None:
         r.body = <const uint8_t*>PyBytes_AS_STRING(other)
         r.body_len = <int32_t>len(other)
-    return message_of(&r, &whole, raw, other, file)
+    return message_of(&r, &whole, raw, other, file, broker)

@@ -15,7 +15,7 @@ from rocketc.format._record cimport (
     CRC_BODY, Record, crc32, is_to_unwrap, parse_entry, parse_record, verify_record,
 )
 from rocketc.format._text_table cimport KEEP, TextTable
-from rocketc.read._message cimport message_in
+from rocketc.read._message cimport Message, message_in
 
 from rocketc.errors import CorruptRecordError
 from rocketc.format import compression
@@ -96,13 +96,15 @@ class LargeBodies(Exception):
 
 
 def pulled_messages(
-    bytes body not None, int64_t first=INT64_MIN, bytes retry_topic not None=b"", *, plain_bytes=None,
+    bytes body not None, int64_t first=INT64_MIN, bytes retry_topic not None=b"", str broker=None, *,
+    plain_bytes=None,
 ):
     """Return the messages in the answer to a pull, and the errors of damaged records, which are left out.
 
     body   records one after the other, each from anywhere in the log; the messages share it
     first  queue offset; earlier messages of an inner batch are left out
     retry_topic  the topic of a message in it is the one that it had first
+    broker       name of the broker that has sent the answer
     plain_bytes  bytes of all decompressed bodies; more raise LargeBodies; None: no limit but that of one body
     Returns (list of Message, list of CorruptRecordError, bytes that were read). After a record with an impossible
     length nothing more is read. Raises MissingCodecError.
@@ -120,6 +122,7 @@ def pulled_messages(
     cdef size_t pos = 0, size = <size_t>PyBytes_GET_SIZE(body)
     cdef int64_t room = INT64_MAX if plain_bytes is None else plain_bytes
     cdef int rc
+    cdef Message m
     while pos < size:
         rc = parse_record(p + pos, size - pos, &r)
         if rc != RC_OK:         # no broker sends the blank record at the end of a file
@@ -136,4 +139,6 @@ def pulled_messages(
             except CorruptRecordError as error:
                 errors.append(error)
         pos += <size_t>r.size
+    for m in out:
+        m._broker = broker
     return out, errors, pos

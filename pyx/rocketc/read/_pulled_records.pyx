@@ -2,7 +2,7 @@
 """Read the records in the answers of brokers: one after the other, each from anywhere in the log."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from rocketc._status cimport reason_of
 from rocketc.c.bytes cimport rc_get_i64
@@ -16,6 +16,10 @@ from rocketc.read._walk cimport BLOCK_BYTES, BLOCK_RECORDS, Walker
 
 from rocketc.errors import CorruptRecordError
 
+
+cdef enum:
+    RUN_BYTES = 8               # a position and an index, int32 each
+    NAME_MAX = 1024             # characters of a broker's name: the texts of a column have limits
 
 cdef object _new_tuple = tuple.__new__
 
@@ -94,6 +98,30 @@ cdef class PulledRecords(Walker):
     """
 
     cdef int64_t _behind            # physical offset after the last record
+    cdef bytes _runs                # pairs of int32: position after the last record of a run, index of its broker
+    cdef const int32_t* _run_at     # in _runs
+    cdef Py_ssize_t _run_count
+    cdef Py_ssize_t _run            # the next record is in this one; after all of them, it is from the first broker
+
+    def sent_by(self, tuple brokers not None, bytes runs not None):
+        """Note which brokers the records are from; call it before they are read. See RecordBlock."""
+        cdef const int32_t* run = <const int32_t*>PyBytes_AS_STRING(runs)
+        cdef Py_ssize_t i, count = PyBytes_GET_SIZE(runs) // RUN_BYTES
+        if PyBytes_GET_SIZE(runs) % RUN_BYTES:
+            raise ValueError(f"{len(runs)} bytes are not pairs of int32")
+        if brokers and len(max(brokers, key=len)) > NAME_MAX:
+            raise ValueError(f"the name of a broker has more than {NAME_MAX} characters")
+        for i in range(count):
+            if not 0 <= run[2 * i + 1] < len(brokers):
+                raise ValueError(f"a run of broker {run[2 * i + 1]} of {len(brokers)}")
+        self._brokers, self._runs = brokers or None, runs
+        self._run_at, self._run_count, self._run = run, count, 0
+
+    cdef int32_t _broker_at(self, size_t pos) noexcept nogil:
+        """Index of the broker of the record at a position, which is after those of earlier calls."""
+        while self._run < self._run_count and pos >= <size_t>self._run_at[2 * self._run]:
+            self._run += 1
+        return self._run_at[2 * self._run + 1] if self._run < self._run_count else 0
 
     cdef int next_block(self) except -1:
         cdef int rc
@@ -128,6 +156,7 @@ cdef class PulledRecords(Walker):
             if rc != RC_OK:
                 break
             if verdict == KEEP:
+                r.broker = self._broker_at(pos)
                 count += 1
                 kept += <size_t>r.size
             self._behind = r.phy_offset + r.size

@@ -2,22 +2,22 @@
 """Turn blocks of records into messages or batches: split inner batches, decompress bodies."""
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport calloc, free, realloc
 
 from rocketc._status cimport check
 from rocketc.c.layout cimport RC_FLAG_COMPRESSED, RC_FLAG_COMPRESSION_MASK, RC_FLAG_COMPRESSION_SHIFT
 from rocketc.c.status cimport RC_MORE, RC_OK
 from rocketc.c.text cimport rc_stream_end
 from rocketc.c.vm cimport rc_guard
-from rocketc.format._record cimport Record, is_to_unwrap, parse_entry
+from rocketc.format._record cimport Record, Slice, is_to_unwrap, parse_entry
 from rocketc.format._text_table cimport KEEP
 from rocketc.read._arrow cimport Batch, batch_of, select
 from rocketc.read._column_buffers cimport BatchBuffers, Selection, rows_new
-from rocketc.read._columns cimport append, cut_back
+from rocketc.read._columns cimport Origin, append, cut_back
 from rocketc.read._filter cimport Filter
 from rocketc.read._log_bytes cimport STEP_BYTES
 from rocketc.read._message cimport COL_BODY, copy_of, message_of, printable
-from rocketc.read._walk cimport Walker
+from rocketc.read._walk cimport Walker, broker_of
 
 from rocketc.errors import MissingCodecError
 from rocketc.format import compression
@@ -26,6 +26,10 @@ cdef enum:
     LIST_MESSAGES = 64          # approximately; short lists reuse the memory of freed messages while it is in the cache
 
 cdef int64_t BODY_MAX = INT32_MAX - (1 << 20)   # fits into one Arrow column with room to spare
+
+
+cdef inline Slice slice_of(bytes text):
+    return Slice(<const uint8_t*>PyBytes_AS_STRING(text), <int32_t>len(text))
 
 
 cdef class Reader:
@@ -48,7 +52,9 @@ cdef class Reader:
         bint _unwrap
         int64_t _limit          # the most bytes of a decompressed body
         int64_t _batch_bytes
-        bytes _file             # UTF-8 of the walker's path, or None
+        Origin _origin          # of the walker's records
+        Slice* _brokers         # owned; _origin.brokers, or NULL
+        list _texts             # own the texts of _origin
         int _at                 # index in the walker's block: records before it are done
         object _raised          # an error to raise after the records before it were returned
         # result of _open() for the record at _at
@@ -75,6 +81,7 @@ cdef class Reader:
 
     def __dealloc__(self):
         free(self._parts)
+        free(self._brokers)
 
     def __iter__(self):
         return self
@@ -94,12 +101,29 @@ cdef class Reader:
                 self._walker = next(self._walkers, None)
                 if self._walker is None:
                     return False
-                self._file = None
-                if self._walker._file is not None:
-                    self._file = printable(self._walker._file).encode()
+                self._note_origin(self._walker)
             if self._walker.next_block():
                 return True
             self._walker = None
+
+    cdef int _note_origin(self, Walker w) except -1:
+        """Note where the records of a walker come from."""
+        names = [] if w._brokers is None else [name.encode("utf-8", "replace") for name in w._brokers]
+        file = None if w._file is None else printable(w._file).encode()
+        free(self._brokers)
+        self._brokers, self._origin.brokers = NULL, NULL
+        self._texts = [file, *names]
+        self._origin.file = Slice(NULL, 0)
+        if file is not None:
+            self._origin.file = slice_of(file)
+        if names:
+            self._brokers = <Slice*>calloc(<size_t>len(names), sizeof(Slice))
+            if self._brokers == NULL:
+                raise MemoryError
+            for i, name in enumerate(names):
+                self._brokers[<int>i] = slice_of(name)
+            self._origin.brokers = self._brokers
+        return 0
 
     cdef bint _is_plain(self, const Record* r, bint body) noexcept nogil:
         """Whether the record is returned as stored."""
@@ -195,12 +219,12 @@ cdef class Reader:
                 while self._at < w._count and opened < self._batch_bytes and len(out) < LIST_MESSAGES:
                     r = &w._block[self._at]
                     if self._is_plain(r, True):
-                        out.append(message_of(r, r, None, None, w._file))
+                        out.append(message_of(r, r, None, None, w._file, broker_of(w, r)))
                     elif self._open(r, True):
                         opened += len(self._other)
                         raw = copy_of(r)
                         for i in range(self._part_count):
-                            out.append(message_of(&self._parts[i], r, raw, self._other, w._file))
+                            out.append(message_of(&self._parts[i], r, raw, self._other, w._file, broker_of(w, r)))
                     elif out and w._raise:
                         break       # return the messages before it first
                     else:
@@ -287,17 +311,12 @@ cdef class Reader:
         walker's block (from _at on) or at its position, and the caller handles them.
         """
         cdef Walker w = self._walker
-        cdef const uint8_t* file = NULL
-        cdef int file_len = 0
-        if self._file is not None:
-            file = <const uint8_t*>PyBytes_AS_STRING(self._file)
-            file_len = <int>len(self._file)
         with nogil:
-            self._run_blocks(rows, w, file, file_len)
+            self._run_blocks(rows, w)
         w._forget_pages(w._pos)
         return 0
 
-    cdef void _run_blocks(self, BatchBuffers* rows, Walker w, const uint8_t* file, int file_len) noexcept nogil:
+    cdef void _run_blocks(self, BatchBuffers* rows, Walker w) noexcept nogil:
         cdef rc_guard guard
         cdef size_t stop = w._pos + STEP_BYTES
         cdef bint body = self._selected.bits >> COL_BODY & 1, going = not w._done
@@ -315,7 +334,7 @@ cdef class Reader:
                 break
             before = rows.rows
             bytes_before = rows.bytes
-            if append(rows, w._block, w._count, w._buf + w._len, file, file_len) != RC_OK:
+            if append(rows, w._block, w._count, w._buf + w._len, &self._origin) != RC_OK:
                 break
             if w.is_cut():
                 cut_back(rows, before, bytes_before)
@@ -326,13 +345,9 @@ cdef class Reader:
 
     cdef bint _take_block(self, BatchBuffers* rows, Walker w) except -1:
         """Add the rest of the block to rows; return False if rows becomes full first."""
-        cdef const uint8_t* file = NULL
-        cdef int file_len = 0, first, rc
+        cdef int first, rc
         cdef bint body = self._selected.bits >> COL_BODY & 1
         cdef const Record* r
-        if self._file is not None:
-            file = <const uint8_t*>PyBytes_AS_STRING(self._file)
-            file_len = <int>len(self._file)
         while self._at < w._count:
             first = self._at
             if self._where is None:
@@ -340,7 +355,7 @@ cdef class Reader:
                     self._at += 1
             if self._at > first:
                 with nogil:
-                    rc = append(rows, &w._block[first], self._at - first, w._buf + w._len, file, file_len)
+                    rc = append(rows, &w._block[first], self._at - first, w._buf + w._len, &self._origin)
                 if rc == RC_MORE and rows.rows > 0:
                     self._at = first
                     return False
@@ -359,7 +374,7 @@ cdef class Reader:
                 continue
             if self._where is not None and not self._ask(r, w):
                 return True             # the file was cut: the caller checks for this, too
-            rc = append(rows, self._parts, self._part_count, NULL, file, file_len)
+            rc = append(rows, self._parts, self._part_count, NULL, &self._origin)
             if rc == RC_MORE and rows.rows > 0:
                 return False
             check(rc)
@@ -377,7 +392,7 @@ cdef class Reader:
         if w.is_cut():
             return False
         for i in range(self._part_count):
-            if self._where(message_of(&self._parts[i], r, raw, self._other, w._file)):
+            if self._where(message_of(&self._parts[i], r, raw, self._other, w._file, broker_of(w, r))):
                 self._parts[kept] = self._parts[i]
                 kept += 1
         self._part_count = kept

@@ -30,6 +30,7 @@ cdef class Walker(LogBytes):
         bint _torn_twice        # a bad tail was read again already
         bint _done
         str _file
+        tuple _brokers          # names, by the `broker` of records; None: the records are from no broker
         int _count              # number of records in _block; valid until the next call
         Record _block[BLOCK_RECORDS]
     cdef readonly:
@@ -65,6 +66,11 @@ cdef inline int record_count(Walker w) noexcept nogil:
 cdef inline const Record* record_at(Walker w, int i) noexcept nogil:
     """Record i of the block; 0 <= i < record_count(w)."""
     return &w._block[i]
+
+
+cdef inline str broker_of(Walker w, const Record* r):
+    """Name of the broker that sent a record of the block, or None."""
+    return None if w._brokers is None else <str>w._brokers[r.broker]
 
 
 cdef inline int64_t phy_offset_of(Walker w, const Record* r) noexcept nogil:

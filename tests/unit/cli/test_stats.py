@@ -24,7 +24,8 @@ HOUR = 3_600_000
 T0 = 1_700_000_000_000 // (24 * HOUR) * 24 * HOUR  # 2023-11-14T00:00Z
 
 KEYS = {
-    "topic": "topic", "queue": "queueId", "tag": "tags", "key": "keys", "host": "bornHost", "store-host": "storeHost",
+    "topic": "topic", "queue": "queueId", "broker": "brokerName", "tag": "tags", "key": "keys", "host": "bornHost",
+    "store-host": "storeHost",
     "second": "second", "minute": "minute", "hour": "hour", "day": "day", "size": "size",
 }  # fmt: skip
 SUMS = ["messages", "storeSize", "firstStoreTimestamp", "lastStoreTimestamp", "minStoreSize", "maxStoreSize"]
@@ -445,8 +446,8 @@ def test_without_plotext(stats, monkeypatch, tmp_path, module, said):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--by", "topics"], "'topics' is not one of topic, queue, tag, key, host, store-host, second, minute, hour, "
-         "day, size; did you mean 'topic'?"),
+        (["--by", "topics"], "'topics' is not one of topic, queue, broker, tag, key, host, store-host, second, minute, "
+         "hour, day, size; did you mean 'topic'?"),
         (["--by", "topic,,tag"], "'' is not one of topic, queue"),
         (["--by", "zzz"], "hour, day, size;"),
         (["--by", "tag,tags"], "a name is given twice in 'tag,tags'"),

@@ -8,6 +8,7 @@ from simulation import virtual
 from rocketc.client import read_ahead
 from rocketc.client.read_ahead import ReadAhead
 from rocketc.client.topic_merge import BLOCK_BYTES
+from rocketc.read.record_block import RecordBlock
 
 
 class Source:
@@ -22,7 +23,7 @@ class Source:
         await asyncio.sleep(seconds)
         if isinstance(block, Exception):
             raise block
-        return block
+        return RecordBlock(block)
 
 
 def play(source, work):
@@ -39,7 +40,7 @@ def play(source, work):
 async def all_of(ahead):
     found = []
     while block := await ahead.next():
-        found.append(block)
+        found.append(block.records)
     return found
 
 
@@ -53,7 +54,7 @@ def test_a_block_does_not_wait_long_for_the_next_one():
         loop = asyncio.get_running_loop()
         began = loop.time()
         first, after = await ahead.next(), loop.time() - began
-        return first, after, await ahead.next(), loop.time() - began
+        return first.records, after, (await ahead.next()).records, loop.time() - began
 
     first, after, second, end = play(Source((0, b"a"), (5, b"b")), work)
     assert (first, second) == (b"a", b"b")
@@ -62,7 +63,7 @@ def test_a_block_does_not_wait_long_for_the_next_one():
 
 def test_an_error_comes_after_the_blocks_before_it():
     async def work(ahead):
-        found = [await ahead.next()]
+        found = [(await ahead.next()).records]
         for _ in range(2):
             with pytest.raises(OSError, match="gone"):
                 await ahead.next()
@@ -88,6 +89,6 @@ def test_it_is_closed_in_the_middle(monkeypatch, most):
     source = Source((0, b"a"), (1000, b"b"))
 
     async def work(ahead):
-        return await ahead.next()
+        return (await ahead.next()).records
 
     assert play(source, work) == b"a"

@@ -131,7 +131,7 @@ def test_bytes_that_are_not_a_record_are_pulled_again():
 
     async def main():
         merge = TopicMerge(reader, {queue(number): QueueRange(0, 1) for number in range(3)})
-        blocks = [block async for block in blocks_of(merge)]
+        blocks = [block.records async for block in blocks_of(merge)]
         assert blocks == [rest] * 3 and len(reader.asked) == 5 and merge.room.taken == 0
 
     virtual.run(main())

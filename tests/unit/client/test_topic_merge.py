@@ -484,6 +484,6 @@ def test_bytes_that_are_not_a_record_come_last():
     reader.odd[queue(0)] = [Pulled(PullStatus.FOUND, b"rest", (), 1)]
 
     async def work(follower):
-        return [await follower.next(0.5) for _ in range(3)]
+        return [(await follower.next(0.5)).records for _ in range(3)]
 
     assert [block for block in follow(reader, ["orders"], {queue(0): 0}, work) if block] == [b"rest"]

@@ -43,7 +43,7 @@ def stored_in(broker, name):
     for message in rocketc.scan(broker.path, topics=name):
         found = message.to_dict()
         found.pop("file")
-        out.append(found)
+        out.append({**found, "brokerName": "broker-a"})
     return out
 
 

@@ -259,6 +259,20 @@ def test_a_commit_of_lost_messages_alone(tmp_path):
     target.close()
 
 
+def test_an_archive_keeps_its_columns_and_a_new_one_has_the_broker(broker, producer, tmp_path):
+    send(producer, "orders", range(5))
+    run(opened(broker, tmp_path / "new"))
+    run(opened(broker, tmp_path / "old", columns=["topic", "keys"]))
+    send(producer, "orders", range(5, 10))
+    for name in ("new", "old"):
+        run(opened(broker, tmp_path / name))
+        assert visible(tmp_path / name) == keys("orders", range(10))
+    schemas = {name: ds.dataset(tmp_path / name).schema.names for name in ("new", "old")}
+    assert schemas == {"new": [name for name in rocketc.COLUMN_NAMES if name != "topic"], "old": ["keys"]}
+    with pytest.raises(ValueError, match="columns=.* but it was made with"):
+        opened(broker, tmp_path / "old", columns=["keys"])
+
+
 def test_a_topic_that_is_deleted_and_made_again(broker, producer, tmp_path, caplog):
     target = tmp_path / "lake"
     send(producer, "orders", range(20))

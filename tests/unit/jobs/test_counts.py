@@ -260,7 +260,7 @@ def test_parts_of_a_group_key_are_separated() -> None:
 @pytest.mark.parametrize(
     ("by", "told"),
     [
-        (["topc"], "by: unknown dimension 'topc'; the dimensions are topic, queue, tag"),
+        (["topc"], "by: unknown dimension 'topc'; the dimensions are topic, queue, broker, tag"),
         (["topic", "topic"], "by: a name is given twice"),
     ],
 )
