@@ -3,8 +3,8 @@
     spark-submit examples/archive.py STORE TARGET
     python examples/archive.py STORE TARGET
 
-TARGET gets the messages by topic and date, and two tables: statistics per file (_statistics), and lost ranges
-(_damage). You can run it again at any time, also after a kill: TARGET contains each message once.
+TARGET gets the messages by topic and date, and two tables: statistics per file (_rocketc/statistics), and lost ranges
+(_rocketc/damage). You can run it again at any time, also after a kill: TARGET contains each message once.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def main() -> int:
     try:
         report = archive(spark, args.store, args.target, topics=args.topic)
         print(f"{report.messages:,} messages added: {report.bytes:,} bytes in {report.files} files")
-        statistics = os.path.join(args.target, "_statistics")
+        statistics = os.path.join(args.target, "_rocketc", "statistics")
         if os.path.isdir(statistics):
             groups = spark.read.parquet(statistics).groupBy("topic", "date")
             table = groups.agg(f.sum("messages").alias("messages"), f.sum("bytes").alias("bytes"))

@@ -120,7 +120,7 @@ class QueueDamage(NamedTuple):
         return f"{queue}: queue offsets {self.start} to {self.stop} are lost: {self.reason}"
 
     def to_json(self) -> dict[str, str | int]:
-        """Return the values for JSON, with the names of the columns of an archive's `_damage`.
+        """Return the values for JSON, with the names of the columns of an archive's table of damage.
 
         >>> QueueDamage("orders", "broker-a", 0, 5, 9, MISSING_MESSAGES).to_json()["queueId"]
         0

@@ -1,13 +1,16 @@
 """The folder of an archive: how files are staged, committed and published in it.
 
-    TARGET/topic=orders/date=2026-01-31/part-00000000001073741824-0.parquet    messages
-    TARGET/_statistics/part-00000001.parquet    TARGET/_damage/part-00000001.parquet
-    TARGET/_commits/00000001.json               the list of files of commit 1; 00000001.moving while they are moved
-    TARGET/_staging/                            files that are not committed, or not moved yet
+    TARGET/data/topic=orders/date=2026-01-31/part-00000000001073741824-0.parquet    messages
+    TARGET/_rocketc/statistics/part-00000001.parquet    TARGET/_rocketc/damage/part-00000001.parquet
+    TARGET/_rocketc/commits/00000001.json   the list of files of commit 1; 00000001.moving while they are moved
+    TARGET/_rocketc/staging/                files that are not committed, or not moved yet
 
-Spark, Arrow and DuckDB's `topic=*` ignore names that begin with `_`. The rename to `.moving` makes a commit. If a run
-ends before that rename, the next run deletes the staged files. After that rename, the files are moved to their places,
-by the next run if necessary, and a second rename to `.json` publishes the commit.
+Tools read the folder `data`: everything in it is messages. Archives of an older rocketc have the messages in TARGET
+itself, beside `_statistics`, `_damage`, `_commits` and `_staging`; they are continued so.
+
+The rename to `.moving` makes a commit. If a run ends before that rename, the next run deletes the staged files. After
+that rename, the files are moved to their places, by the next run if necessary, and a second rename to `.json` publishes
+the commit.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, astuple, dataclass
+from typing import TYPE_CHECKING, Any
 
 from rocketc.errors import StoreIOError, StoreLockedError
 from rocketc.exports.folder import is_partition
@@ -30,10 +33,53 @@ from rocketc.files.lock_file import StoreLock
 from rocketc.files.remote import local_target
 from rocketc.read._arrow import Schema
 
+if TYPE_CHECKING:
+    import pyarrow
+
 VERSION = 1
-TABLES = ("_statistics", "_damage")
-_COMMITS, _STAGING = "_commits", "_staging"
 _NAME = re.compile(r"(\d{8})\.(json|moving)")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of an archive are, below its folder.
+
+    messages  folder of the folders of topics
+    """
+
+    messages: str
+    commits: str
+    staging: str
+    statistics: str
+    damage: str
+
+    def holds(self, name: str) -> bool:
+        """Whether a name may be in the folder of the archive.
+
+        >>> NEW.holds("data"), NEW.holds("topic=orders"), OLD.holds("topic=orders")
+        (True, False, True)
+        """
+        parts = {path.split(os.sep)[0] for path in astuple(self)}
+        return name in parts or (not self.messages and is_partition(name))
+
+
+NEW = Layout(
+    messages="data",
+    commits=os.path.join("_rocketc", "commits"),
+    staging=os.path.join("_rocketc", "staging"),
+    statistics=os.path.join("_rocketc", "statistics"),
+    damage=os.path.join("_rocketc", "damage"),
+)
+OLD = Layout("", "_commits", "_staging", "_statistics", "_damage")
+
+
+def layout_of(path: str) -> Layout:
+    """Return the layout of an archive; that of new ones if the folder is not an archive.
+
+    >>> layout_of("nowhere") is NEW
+    True
+    """
+    return OLD if os.path.isdir(os.path.join(path, OLD.commits)) else NEW
 
 
 @dataclass(frozen=True)
@@ -61,6 +107,11 @@ class Commit:
     queues: dict[str, dict[str, dict[str, list[int]]]] | None = None
     version: int = VERSION
 
+    @property
+    def message_files(self) -> list[list[Any]]:
+        """The files with messages."""
+        return [file for file in self.files if not file[0].startswith("_")]
+
 
 class Target:
     """An archive that this process writes. The process holds a lock on it until close().
@@ -70,14 +121,13 @@ class Target:
 
     def __init__(self, path: str) -> None:
         self.path = local_target(path, "an archive")
-        self.staging = os.path.join(self.path, _STAGING)
-        self._commits = os.path.join(self.path, _COMMITS)
         with errors_named(path):
             names = os.listdir(path) if os.path.lexists(path) else []
-            foreign = sorted(
-                name for name in names if not (name in (_COMMITS, _STAGING, *TABLES) or is_partition(name))
-            )
-            if foreign or (names and _COMMITS not in names):
+            self.layout = layout_of(self.path)
+            self.staging = os.path.join(self.path, self.layout.staging)
+            self._commits = os.path.join(self.path, self.layout.commits)
+            foreign = sorted(name for name in names if not self.layout.holds(name))
+            if foreign or (names and not os.path.isdir(self._commits)):
                 raise ValueError(f"{path}: not an archive: it holds {(foreign or sorted(names))[0]!r}")
             os.makedirs(self._commits, exist_ok=True)
         try:
@@ -105,6 +155,29 @@ class Target:
         reached("planned")
         return folder
 
+    def place(self, staged: str, size: int, rows: int) -> list[Any]:
+        """Return the entry of a file of messages in a Commit.
+
+        staged  its path below `staging`: run, task, and the place among the messages
+        """
+        run_and_task = 2
+        return [os.path.join(self.layout.messages, *staged.split(os.sep)[run_and_task:]), staged, size, rows]
+
+    def stage_table(self, folder: str, table: str, number: int, rows: pyarrow.Table) -> list[Any]:
+        """Write the rows of a commit for a table of the archive, and return their entry in the Commit.
+
+        folder  of stage()
+        table   where it is in the layout
+        number  of the commit
+        """
+        from pyarrow.parquet import write_table
+
+        name = f"part-{number:08d}.parquet"
+        staged = os.path.join(folder, f"{os.path.basename(table)}-{name}")
+        write_table(rows, staged)
+        place = os.path.relpath(staged, self.staging)
+        return [os.path.join(table, name), place, os.stat(staged).st_size, rows.num_rows]
+
     def commit(self, commit: Commit) -> None:
         """Make the staged files durable and the commit valid. Call publish() next."""
         name = os.path.join(self._commits, f"{commit.number:08d}")
@@ -120,7 +193,7 @@ class Target:
     def publish(self, commit: Commit) -> None:
         """Move the files of a commit to their places, in the order of the log. Continues an interrupted publish."""
         name = os.path.join(self._commits, f"{commit.number:08d}")
-        folders = {self.path}
+        folders = set(self._folders_of(self._commits))
         for path, staged, size, _ in commit.files:
             place = os.path.join(self.path, path)
             reached("moving")
@@ -128,7 +201,7 @@ class Target:
                 folder = os.path.dirname(place)
                 if folder not in folders:
                     os.makedirs(folder, exist_ok=True)
-                    folders |= {folder, os.path.dirname(folder)}
+                    folders |= {folder, *self._folders_of(folder)}
                 try:
                     os.rename(os.path.join(self.staging, staged), place)
                 except FileNotFoundError:
@@ -144,6 +217,13 @@ class Target:
             sync(self._commits)
             reached("published")
             shutil.rmtree(self.staging, ignore_errors=True)
+
+    def _folders_of(self, path: str) -> Iterator[str]:
+        """Yield the folders in which a path of the archive is, up to the archive."""
+        below = os.path.relpath(path, self.path)
+        while below:
+            below = os.path.dirname(below)
+            yield os.path.join(self.path, below)
 
     def clean(self) -> None:
         """Delete staged files that are not committed."""
@@ -173,9 +253,10 @@ def archived_columns(last: Commit | None, columns: Sequence[str] | None) -> list
 
 def commits_of(path: str) -> Iterator[Commit]:
     """Yield the published commits of an archive. Raises StoreIOError if the folder is not an archive."""
-    folder = os.path.join(path, _COMMITS)
+    commits = layout_of(path).commits
+    folder = os.path.join(path, commits)
     if not os.path.isdir(folder):
-        raise StoreIOError(errno.ENOENT, f"not an archive: it does not contain the folder {_COMMITS}", path)
+        raise StoreIOError(errno.ENOENT, f"not an archive: it does not contain the folder {commits}", path)
     for name in sorted(_names(folder)):
         if name.endswith(".json"):
             yield _read(folder, name)

@@ -120,39 +120,29 @@ class ArchiveCommits:
         states = moved(states, written)
         run = os.path.basename(staging)
         files = [
-            [os.sep.join(name.split(os.sep)[1:]), os.path.join(run, name), *counts]
+            self._target.place(os.path.join(run, name), size, rows)
             for part in written
-            for name, *counts in part.files
+            for name, size, rows in part.files
         ]
         damage = [*round.lost, *(one for part in written for one in part.damage)]
         messages = sum(part.messages for part in written)
-        tables = {"_statistics": _statistics(written), "_damage": _damage(damage)}
-        for name, table in tables.items():
-            if table.num_rows or self.number == 1:
-                files.append(self._stage_table(staging, name, table))
+        layout = self._target.layout
+        for table, rows in ((layout.statistics, _statistics(written)), (layout.damage, _damage(damage))):
+            if rows.num_rows or self.number == 1:
+                files.append(self._target.stage_table(staging, table, self.number, rows))
         commit = Commit(
             self.number, [self._source], self.columns, self._topics, 0, 0, None, messages, files, nested(states)
         )
         self._target.commit(commit)
         self._target.publish(commit)
         self._last = commit
-        of_messages = [file for file in files if not file[0].startswith("_")]
         self.report.messages += messages
-        self.report.files += len(of_messages)
-        self.report.bytes += sum(file[2] for file in of_messages)
+        self.report.files += len(commit.message_files)
+        self.report.bytes += sum(file[2] for file in commit.message_files)
         self.report.damage += damage
         self.report.commits += 1
         self.report.committed_at = time.time()
         return states
-
-    def _stage_table(self, staging: str, name: str, table: pyarrow.Table) -> list[Any]:
-        from pyarrow.parquet import write_table
-
-        file = f"part-{self.number:08d}.parquet"
-        staged = os.path.join(staging, name + file)
-        write_table(table, staged)
-        place = os.path.relpath(staged, self._target.staging)
-        return [os.path.join(name, file), place, os.stat(staged).st_size, table.num_rows]
 
 
 def _statistics(written: Iterable[Written]) -> pyarrow.Table:

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rocketc.client.cluster_url import SCHEME
 from rocketc.exports.archive_queues import QueueDamage
-from rocketc.exports.archive_target import Commit, Target, archived_columns, commits_of
+from rocketc.exports.archive_target import Commit, Target, archived_columns, commits_of, layout_of
 from rocketc.exports.formats import choose_format
 from rocketc.files.paths import Log, LogFile, Paths, local_of, resolve
 from rocketc.files.remote import local_target
@@ -97,10 +96,10 @@ def archive(
 ) -> ArchiveReport:
     """Add the new messages of a log, or of topics of a cluster, to a folder of Parquet files.
 
-    The first run creates the folder. It has the messages as rocketc.export(..., partition_by=("topic", "date")) writes
-    them, and two tables, `_statistics` and `_damage`. The folder holds each message once, also if a run was killed. A
-    run consists of commits. The next run deletes files that were not committed, and finishes a commit that was not
-    published.
+    The first run creates the folder. Its folder `data` has the messages as rocketc.export(...,
+    partition_by=("topic", "date")) writes them; `_rocketc/statistics` and `_rocketc/damage` are two tables. The folder
+    holds each message once, also if a run was killed. A run consists of commits. The next run deletes files that were
+    not committed, and finishes a commit that was not published.
 
     source        one log whose files are named by their physical offset, as in rocketc.scan(); a broker may write to
                   it. Or a URL of a cluster, rocketmq://host:port/topic: the run ends with the messages that are there
@@ -158,8 +157,8 @@ def archive(
 def read_archive(spark: SparkSession, target: str | os.PathLike[str]) -> DataFrame:
     """Return the messages of an archive, with a column `date`; only those of published commits, also during a run.
 
-    spark.read.parquet(target) reads them too, but it infers the types of topic and date. It may also read a part of a
-    commit whose files are being moved.
+    spark.read.parquet(f"{target}/data") reads them too, but it infers the types of topic and date. It may also read a
+    part of a commit whose files are being moved.
     Raises StoreIOError for a folder that is not an archive.
     """
     path = os.path.abspath(_local(os.fspath(target)))
@@ -169,10 +168,15 @@ def read_archive(spark: SparkSession, target: str | os.PathLike[str]) -> DataFra
     if "topic" not in wanted.names:
         wanted.add("topic", "string")
     wanted.add("date", "date")
-    files = [os.path.join(path, file[0]) for commit in commits for file in commit.files if file[0][0] != "_"]
+    files = [os.path.join(path, file[0]) for commit in commits for file in commit.message_files]
     if not files:
         return spark.createDataFrame([], wanted)
-    return spark.read.schema(wanted).option("basePath", path).parquet(*files).select(*wanted.names)
+    return (
+        spark.read.schema(wanted)
+        .option("basePath", os.path.join(path, layout_of(path).messages))
+        .parquet(*files)
+        .select(*wanted.names)
+    )
 
 
 def _topics(topics: Topic | Sequence[Topic] | None) -> tuple[Topic, ...] | None:
@@ -253,9 +257,9 @@ class _Run:
             return None, [], torn
         number = 1 if last is None else last.number + 1
         files = [
-            [os.sep.join(name.split(os.sep)[1:]), os.path.join(run, name), *counts]
+            self.target.place(os.path.join(run, name), size, rows)
             for done in accepted
-            for name, *counts in done["files"]
+            for name, size, rows in done["files"]
         ]
         rows = [row for done in accepted for row in done["statistics"]]
         files += self._stage_tables(staging, number, rows, lost)
@@ -275,18 +279,13 @@ class _Run:
 
     def _stage_tables(self, staging: str, number: int, statistics: list[Any], lost: list[Any]) -> list[list[Any]]:
         """Write the rows of a commit for the tables of an archive; the first commit creates both tables."""
-        out = []
-        tables = (("_statistics", _statistics(statistics)), ("_damage", _table(lost, _DAMAGE)))
-        for name, table in tables:
-            if table.num_rows or number == 1:
-                file = f"part-{number:08d}.parquet"
-                staged = os.path.join(staging, name + file)
-                pq.write_table(table, staged)
-                size = os.stat(staged).st_size
-                out.append(
-                    [os.path.join(name, file), os.path.relpath(staged, self.target.staging), size, table.num_rows]
-                )
-        return out
+        layout = self.target.layout
+        tables = ((layout.statistics, _statistics(statistics)), (layout.damage, _table(lost, _DAMAGE)))
+        return [
+            self.target.stage_table(staging, table, number, rows)
+            for table, rows in tables
+            if rows.num_rows or number == 1
+        ]
 
     def _check_same(self, log: Log, last: Commit) -> None:
         """Raise ValueError if the log is not that of the last run, or the options are different."""
@@ -397,7 +396,7 @@ def _table(rows: list[Any], of: pa.Schema) -> pa.Table:
 
 
 def _add(report: ArchiveReport, commit: Commit, damage: list[Damage]) -> None:
-    messages = [file for file in commit.files if not file[0].startswith("_")]
+    messages = commit.message_files
     report.stop = commit.stop
     report.messages += commit.messages
     report.files += len(messages)

@@ -40,7 +40,7 @@ IMPORTS = "pyarrow.parquet pyarrow.dataset pyarrow.compute rocketc.cli.export ro
 
 def visible(target: Path) -> list[bytes]:
     """The bodies that a reader of the folder gets."""
-    files = [str(path) for path in target.glob("topic=*/*/*.parquet")]
+    files = [str(path) for path in target.glob("data/topic=*/*/*.parquet")]
     return ds.dataset(files).to_table(["body"]).column("body").to_pylist() if files else []
 
 
@@ -92,7 +92,7 @@ def test_killed_at_every_call(zygote, memory_path):
             states.add(sum(seen.values()))
             append(broker.name_server, target, ["orders", "bills"])
             assert sorted(visible(target)) == every_body, (name, number)
-            assert not (target / "_staging").exists()
+            assert not (target / "_rocketc" / "staging").exists()
             shutil.rmtree(target)
         assert deaths > 60 and len(states) > 3, (deaths, states)
 
@@ -189,11 +189,11 @@ def test_killed_at_random_while_brokers_are_killed(tmp_path, seed):
             if message.topic.startswith("orders")
         )
     count("kills", sent["kills"] + sent["broker kills"])
-    files = [str(path) for path in target.glob("topic=*/*/*.parquet")]
+    files = [str(path) for path in target.glob("data/topic=*/*/*.parquet")]
     table = ds.dataset(files, partitioning="hive", partition_base_dir=str(target)).to_table()
     found = Counter(
         zip(*(table.column(name).to_pylist() for name in ("topic", "queueId", "queueOffset", "body")), strict=True)
     )
     assert found == wanted, (seed, found - wanted, wanted - found, log.read_text()[-2000:])
     assert sent["kills"] > 8 and sum(found.values()) >= sent["acknowledged"] > 1000, (seed, sent)
-    assert len({path.name for path in (target / "_commits").glob("*.json")}) > 10, seed
+    assert len({path.name for path in (target / "_rocketc" / "commits").glob("*.json")}) > 10, seed

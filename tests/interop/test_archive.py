@@ -51,7 +51,7 @@ def rows(table):
 
 
 def visible(target):
-    files = [str(path) for path in target.glob("topic=*/*/*.parquet")]
+    files = [str(path) for path in target.glob("data/topic=*/*/*.parquet")]
     return rows(ds.dataset(files, partitioning="hive", partition_base_dir=str(target)).to_table())
 
 

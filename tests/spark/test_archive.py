@@ -39,7 +39,7 @@ def visible(target: Path, files: list[str] | None = None) -> list[tuple[Any, ...
     """The rows that a reader of the folder gets: offset, queue, queue offset, body and topic, sorted."""
     part = ds.partitioning(pa.schema({"topic": pa.string(), "date": pa.string()}), flavor="hive")
     if files is None:
-        files = [str(path) for path in target.glob("topic=*/*/*.parquet")]
+        files = [str(path) for path in target.glob("data/topic=*/*/*.parquet")]
     if not files:
         return []
     table = ds.dataset(files, schema=SCHEMA, partitioning=part, partition_base_dir=str(target)).to_table()
@@ -56,7 +56,7 @@ def scanned(path: Path, **options: Any) -> list[tuple[Any, ...]]:
 
 
 def damage_of(target: Path) -> list[tuple[Any, ...]]:
-    rows = ds.dataset(str(target / "_damage"), ignore_prefixes=[]).to_table().to_pylist()
+    rows = ds.dataset(str(target / "_rocketc/damage"), ignore_prefixes=[]).to_table().to_pylist()
     return sorted((row["start"], row["stop"], row["reason"]) for row in rows)
 
 
@@ -108,7 +108,7 @@ def test_holds_each_message_once_and_each_damage(golden: Golden, spark: Any, tmp
     again = archive(spark, store, target, topics=topics)
     assert (again.messages, again.commits, again.torn) == (0, 0, report.torn)
     assert state(target) == before
-    rows = ds.dataset(str(target / "_statistics"), ignore_prefixes=[]).to_table().to_pylist()
+    rows = ds.dataset(str(target / "_rocketc/statistics"), ignore_prefixes=[]).to_table().to_pylist()
     groups = count(rocketc.scan(store, errors="skip", topics=topics), by=["topic"])
     found: dict[str, list[int]] = {}
     for row in rows:
@@ -126,11 +126,13 @@ def test_folders_and_columns_are_those_of_an_export(golden: Golden, spark: Any, 
     archive(spark, store, tmp_path / "archived")
     names = ("exported", "archived")
     folders = [
-        {str(path.parent.relative_to(tmp_path / name)) for path in tmp_path.glob(f"{name}/topic=*/*/*.parquet")}
+        {str(path.parent.relative_to(tmp_path / name)) for path in tmp_path.glob(f"{name}/data/topic=*/*/*.parquet")}
         for name in names
     ]
     assert folders[0] == folders[1] and any("%" in folder for folder in folders[0])
-    types = [ds.dataset([str(path) for path in tmp_path.glob(f"{name}/topic=*/*/*.parquet")]).schema for name in names]
+    types = [
+        ds.dataset([str(path) for path in tmp_path.glob(f"{name}/data/topic=*/*/*.parquet")]).schema for name in names
+    ]
     assert types[0] == types[1]
     frame = read_archive(spark, tmp_path / "archived")
     assert frame.columns == [*rocketc.COLUMN_NAMES, "date"]
@@ -231,7 +233,7 @@ def test_killed_at_any_step(golden: Golden, spark: Any, tmp_path: Path, monkeypa
             assert all((copy / path).stat().st_size == size for path, _, size, _ in commit.files)
         archive(spark, store, copy)
         assert visible(copy) == whole and damage_of(copy) == damage_of(target), step
-        assert not (copy / "_staging").exists()
+        assert not (copy / "_rocketc" / "staging").exists()
 
 
 def test_a_failed_run_changes_nothing(golden: Golden, spark: Any, tmp_path: Path) -> None:
@@ -279,7 +281,7 @@ def test_a_folder_that_is_not_an_archive_is_refused(golden: Golden, spark: Any, 
         archive(spark, store, target, columns=["topic", "body"])
     held.close()
     assert read_archive(spark, target).columns == ["topic", "body", "date"]
-    newest = target / "_commits" / "00000001.json"
+    newest = target / "_rocketc" / "commits" / "00000001.json"
     newest.write_text(newest.read_text().replace('"version": 1', '"version": 9'))
     with pytest.raises(ValueError, match=r"00000001.json: version 9; this rocketc reads version 1"):
         archive(spark, store, target, columns=["topic", "body"])

@@ -48,7 +48,7 @@ def send(broker: rocketc.Broker, numbers: range, topic: str = "orders", body: by
 
 
 def visible(target: Path) -> list[str]:
-    files = [str(path) for path in target.glob("topic=*/*/*.parquet")]
+    files = [str(path) for path in target.glob("data/topic=*/*/*.parquet")]
     return sorted(ds.dataset(files).to_table(["keys"]).column("keys").to_pylist()) if files else []
 
 
@@ -63,7 +63,7 @@ def test_spark_and_the_command_continue_each_other(
     report = archive(spark, url, target, max_bytes=4000, commit_bytes=8000, progress=done.append)
     assert (report.messages, report.damage, report.torn) == (60, [], None) and report.commits > 1
     assert visible(target) == keys(range(60)) and len(done) == report.commits and done == sorted(done)
-    assert len({path.name for path in target.glob("topic=*/*/*")}) > report.commits  # several tasks
+    assert len({path.name for path in target.glob("data/topic=*/*/*")}) > report.commits  # several tasks
     assert archive(spark, url, target).commits == 0
     send(broker, range(60, 80))
     assert command("export", url, "-o", target, "--append").returncode == 0
@@ -72,7 +72,7 @@ def test_spark_and_the_command_continue_each_other(
     assert visible(target) == keys(range(90))
     frame = read_archive(spark, target)
     assert frame.columns == [*rocketc.COLUMN_NAMES, "date"] and frame.count() == 90
-    assert spark.read.parquet(str(target / "_statistics")).groupBy().sum("messages").first()[0] == 90
+    assert spark.read.parquet(str(target / "_rocketc/statistics")).groupBy().sum("messages").first()[0] == 90
 
 
 def test_patterns_and_lost_messages(spark: Any, broker: rocketc.Broker, url: str, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_patterns_and_lost_messages(spark: Any, broker: rocketc.Broker, url: str
     report = archive(spark, bare, target, topics=topics)
     lost = sum(one.stop - one.start for one in report.damage)
     assert lost == 240 - report.messages > 0 and all(isinstance(one, QueueDamage) for one in report.damage)
-    rows = spark.read.parquet(str(target / "_damage")).collect()
+    rows = spark.read.parquet(str(target / "_rocketc/damage")).collect()
     assert [tuple(row) for row in rows] == report.damage
     left = [message.keys for message in rocketc.scan(broker.path, topics="orders")]
     assert visible(target) == sorted({*keys(range(60)), *left, *keys(range(5), "ordinary")})
@@ -100,7 +100,7 @@ def test_a_failed_task_leaves_nothing(spark: Any, url: str, tmp_path: Path, monk
     with monkeypatch.context() as patch, pytest.raises(RuntimeError):
         patch.setattr(archive_cluster, "_run", fail)
         archive(spark, url, target)
-    assert visible(target) == [] and not (target / "_staging").exists()
+    assert visible(target) == [] and not (target / "_rocketc" / "staging").exists()
     with monkeypatch.context() as patch, pytest.raises(ValueError, match="while it was read: run again"):
         patch.setattr(archive_cluster, "write_task", short)
         patch.setattr(archive_cluster, "_run", here)
@@ -175,7 +175,7 @@ def test_as_a_command(spark: Any, url: str, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("step", ["_staging", "_commits/00000001.*", "_commits/00000002.json", "_commits/00000004.*"])
+@pytest.mark.parametrize("step", ["staging", "commits/00000001.*", "commits/00000002.json", "commits/00000004.*"])
 def test_kill_9(spark: Any, broker: rocketc.Broker, url: str, tmp_path: Path, step: str) -> None:
     """step  the driver and its workers are killed soon after this file appears"""
     target = tmp_path / "lake"
@@ -191,7 +191,7 @@ def test_kill_9(spark: Any, broker: rocketc.Broker, url: str, tmp_path: Path, st
     )
     assert process.stdout is not None and process.stdout.readline() == b"ready\n"
     until = time.monotonic() + 120
-    while not list(target.glob(step)):
+    while not list((target / "_rocketc").glob(step)):
         assert time.monotonic() < until
         time.sleep(0.001)
     time.sleep(0.01)

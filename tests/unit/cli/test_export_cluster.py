@@ -43,7 +43,7 @@ def url(broker, producer, request):
 
 
 def keys(target):
-    files = [str(path) for path in Path(target).glob("topic=*/*/*.parquet")]
+    files = [str(path) for path in Path(target).glob("data/topic=*/*/*.parquet")]
     return ds.dataset(files).to_table(["keys"]).column("keys").to_pylist() if files else []
 
 
@@ -74,7 +74,7 @@ def test_follow_ends_with_a_signal(producer, url, tmp_path, number):
     assert (process.returncode, out) == (128 + number, b"")
     assert re.fullmatch(rb"rocketc: 21 messages added to \S+: .* in 2 files\n", err)
     assert sorted(keys(tmp_path / "lake")) == sorted(f"k{number}" for number in range(21))
-    assert not (tmp_path / "lake" / "_staging").exists()
+    assert not (tmp_path / "lake" / "_rocketc" / "staging").exists()
 
 
 def test_follow_says_what_it_does_and_serves_metrics(run_here, producer, url, monkeypatch):
@@ -154,7 +154,7 @@ def test_a_signal_ends_a_stage_and_leaves_nothing_of_it(run_here, url, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(ClusterArchive, "stage", interrupted)
         assert run_here("export", url, "-o", "lake", "--append") == (143, "", "rocketc: nothing new\n")
-    assert not Path("lake/_staging").exists()
+    assert not Path("lake/_rocketc/staging").exists()
     assert run_here("export", url, "-o", "lake", "--append")[0] == 0
 
 

@@ -8,6 +8,9 @@ import shutil
 import time
 from pathlib import Path
 
+import duckdb
+import pandas
+import polars
 import pyarrow.dataset as ds
 import pytest
 
@@ -60,9 +63,9 @@ def run(archive):
         archive.close()
 
 
-def visible(target):
+def visible(target, folder="data"):
     """The keys of the messages that a reader of the folder gets, sorted."""
-    files = [str(path) for path in Path(target).glob("topic=*/*/*.parquet")]
+    files = [str(path) for path in (Path(target) / folder).glob("topic=*/*/*.parquet")]
     return sorted(ds.dataset(files).to_table(["keys"]).column("keys").to_pylist()) if files else []
 
 
@@ -92,8 +95,8 @@ def test_each_run_adds_the_new_messages(broker, producer, tmp_path):
     send(producer, "orders", range(20, 30))
     assert run(opened(broker, target, commit_bytes=500)).commits > 1
     assert visible(target) == keys("orders", range(30))
-    assert min(target.glob("topic=orders/date=*/*.parquet")).name == "part-00000001-0.parquet"
-    assert not (target / "_staging").exists()
+    assert min(target.glob("data/topic=orders/date=*/*.parquet")).name == "part-00000001-0.parquet"
+    assert not (target / "_rocketc" / "staging").exists()
 
 
 def test_tables_of_an_archive(broker, producer, tmp_path):
@@ -101,13 +104,13 @@ def test_tables_of_an_archive(broker, producer, tmp_path):
     scan = rocketc.scan(broker.path, topics="orders")
     size = sum(message.store_size for message in scan)
     run(opened(broker, tmp_path / "lake", commit_bytes=600))
-    rows = table(tmp_path / "lake", "_statistics")
+    rows = table(tmp_path / "lake", "_rocketc/statistics")
     assert len(rows) > 1 and {row["topic"] for row in rows} == {"orders"}
     assert (sum(row["messages"] for row in rows), sum(row["bytes"] for row in rows)) == (20, size)
     assert all(row["firstTimestamp"] <= row["lastTimestamp"] for row in rows)
-    assert table(tmp_path / "lake", "_damage") == []
-    assert table(tmp_path / "lake", "_damage") == []
-    commit = json.loads((tmp_path / "lake" / "_commits" / "00000001.json").read_text())
+    assert table(tmp_path / "lake", "_rocketc/damage") == []
+    assert table(tmp_path / "lake", "_rocketc/damage") == []
+    commit = json.loads((tmp_path / "lake" / "_rocketc" / "commits" / "00000001.json").read_text())
     assert commit["source"] == [f"rocketmq://{broker.name_server}"] and "orders" in commit["queues"]
 
 
@@ -118,13 +121,13 @@ def test_columns_and_folders_are_those_of_an_export(broker, producer, tmp_path):
     run(opened(broker, tmp_path / "lake"))
     folders = [
         sorted(str(path.parent.relative_to(tmp_path / name)) for path in (tmp_path / name).glob("topic=*/*/*"))
-        for name in ("exported", "lake")
+        for name in ("exported", "lake/data")
     ]
     assert folders[0] == folders[1]
-    schemas = [ds.dataset([str(*(tmp_path / name).glob("topic=*/*/*"))]).schema for name in ("exported", "lake")]
+    schemas = [ds.dataset([str(*(tmp_path / name).glob("topic=*/*/*"))]).schema for name in ("exported", "lake/data")]
     assert schemas[0] == schemas[1]
     run(opened(broker, tmp_path / "few", columns=["body", "topic"], compression="none"))
-    [path] = (tmp_path / "few").glob("topic=*/*/*")
+    [path] = (tmp_path / "few").glob("data/topic=*/*/*")
     assert ds.dataset([str(path)]).to_table().column_names == ["body"]
 
 
@@ -188,7 +191,7 @@ def test_killed_between_any_two_steps(broker, producer, tmp_path, monkeypatch, s
         assert len(set(seen)) == len(seen) and set(keys("orders", range(10))) <= set(seen)
         run(opened(broker, copy))
         assert visible(copy) == keys("orders", range(20)), step
-        assert not (copy / "_staging").exists()
+        assert not (copy / "_rocketc" / "staging").exists()
 
 
 def test_an_error_in_the_middle_leaves_nothing(broker, producer, tmp_path, monkeypatch):
@@ -201,10 +204,10 @@ def test_an_error_in_the_middle_leaves_nothing(broker, producer, tmp_path, monke
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
         patch.setattr("rocketc.exports.archive_files.sync_tree", fail)
         archive.stage()
-    assert not (tmp_path / "lake" / "_staging").exists()
+    assert not (tmp_path / "lake" / "_rocketc" / "staging").exists()
     staged = archive.stage()
     archive.discard()
-    assert staged.damage == [] and not (tmp_path / "lake" / "_staging").exists()
+    assert staged.damage == [] and not (tmp_path / "lake" / "_rocketc" / "staging").exists()
     assert run(archive).messages == 10
 
 
@@ -239,7 +242,7 @@ def test_deleted_messages_are_lost_and_said_so(broker, producer, tmp_path, caplo
     assert {(one.topic, one.broker, one.reason) for one in report.damage} == {
         ("orders", "broker-a", "missing_messages")
     }
-    assert table(target, "_damage") == [one.to_json() for one in report.damage]
+    assert table(target, "_rocketc/damage") == [one.to_json() for one in report.damage]
     assert f"orders queue 0 on broker-a: queue offsets 50 to {report.damage[0].stop} are lost" in caplog.text
     assert run(opened(broker, target)).damage == []  # reported once
 
@@ -252,11 +255,41 @@ def test_a_commit_of_lost_messages_alone(tmp_path):
     assert states == commits.states() == {queue: Reached(50, 6, 600, 1006)}
     assert commits.report.damage == round.lost and commits.report.commits == 1
     target.close()
-    assert table(tmp_path / "lake", "_damage") == [round.lost[0].to_json()]
+    assert table(tmp_path / "lake", "_rocketc/damage") == [round.lost[0].to_json()]
     target = Target(str(tmp_path / "lake"))
     commits = ArchiveCommits(target, "rocketmq://10.0.0.2:9876", ["orders"], ["body"])
     assert (commits.states(), commits.number, commits.is_same) == (states, 2, False)
     target.close()
+
+
+def test_every_tool_finds_the_messages_and_nothing_else(broker, producer, tmp_path):
+    send(producer, "orders", range(5))
+    send(producer, "others", range(5))
+    for _ in range(2):
+        run(opened(broker, tmp_path / "lake", ["orders", "others"]))
+    data = str(tmp_path / "lake" / "data")
+    assert polars.scan_parquet(data).select(polars.len()).collect().item() == 10
+    assert duckdb.sql(f"select count(*) from '{data}/**/*.parquet'").fetchall() == [(10,)]
+    assert ds.dataset(data).count_rows() == len(pandas.read_parquet(data)) == 10
+    assert sorted(path.name for path in (tmp_path / "lake").iterdir()) == ["_rocketc", "data"]
+
+
+def test_an_archive_of_an_older_rocketc_keeps_its_layout(broker, producer, tmp_path, monkeypatch):
+    send(producer, "orders", range(5))
+    with monkeypatch.context() as patch:
+        patch.setattr(archive_target, "NEW", archive_target.OLD)
+        run(opened(broker, tmp_path / "lake"))
+    assert sorted(path.name for path in (tmp_path / "lake").iterdir()) == [
+        "_commits", "_damage", "_statistics", "topic=orders"
+    ]  # fmt: skip
+    send(producer, "orders", range(5, 10))
+    assert run(opened(broker, tmp_path / "lake")).messages == 5
+    assert visible(tmp_path / "lake", "") == keys("orders", range(10))
+    assert sum(row["messages"] for row in table(tmp_path / "lake", "_statistics")) == 10
+    assert not (tmp_path / "lake" / "data").exists() and not (tmp_path / "lake" / "_rocketc").exists()
+    (tmp_path / "lake" / "data").mkdir()
+    with pytest.raises(ValueError, match="not an archive: it holds 'data'"):
+        opened(broker, tmp_path / "lake")
 
 
 def test_an_archive_keeps_its_columns_and_a_new_one_has_the_broker(broker, producer, tmp_path):
@@ -267,9 +300,9 @@ def test_an_archive_keeps_its_columns_and_a_new_one_has_the_broker(broker, produ
     for name in ("new", "old"):
         run(opened(broker, tmp_path / name))
         assert visible(tmp_path / name) == keys("orders", range(10))
-    schemas = {name: ds.dataset(tmp_path / name).schema.names for name in ("new", "old")}
+    schemas = {name: ds.dataset(tmp_path / name / "data").schema.names for name in ("new", "old")}
     assert schemas == {"new": [name for name in rocketc.COLUMN_NAMES if name != "topic"], "old": ["keys"]}
-    with pytest.raises(ValueError, match="columns=.* but it was made with"):
+    with pytest.raises(ValueError, match=r"columns=.* but it was made with"):
         opened(broker, tmp_path / "old", columns=["keys"])
 
 
@@ -340,4 +373,4 @@ def test_wrong_use(broker, producer, tmp_path):
         opened(broker, tmp_path / "lake")
     held.close()
     held.close()
-    assert os.listdir(tmp_path / "lake" / "_commits")
+    assert os.listdir(tmp_path / "lake" / "_rocketc" / "commits")
