@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from rocketc import client as client
     from rocketc import ha as ha
+    from rocketc import metrics as metrics
     from rocketc.broker.embedded import Broker
     from rocketc.config import StoreConfig
     from rocketc.derived.queue_change import QueueChange
@@ -146,7 +147,7 @@ else:
         "workqueue.queue": ["Queue"],
     }
     _HOME_OF = {name: (module, name) for module, names in _HOMES.items() for name in names}
-    _PACKAGES = {"client", "ha"}  # each is imported when it is used
+    _PACKAGES = {"client", "ha", "metrics"}  # each is imported when it is used
     _HOME_OF["encode_blank"] = ("format._encoding", "encode_blank_record")
 
     def __getattr__(name: str) -> object:

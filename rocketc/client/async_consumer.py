@@ -161,6 +161,11 @@ class AsyncConsumer(HookedConsumer, AsyncContext):
         if self._core is not None:
             await self._core.close()
 
+    @property
+    def _state(self) -> str:
+        core = self._core
+        return "not started" if core is None else "closed" if core.is_closed else "open"
+
     def _check_not_started(self) -> None:
         if self._core is not None:
             raise ClosedError("hooks are added before a client starts")

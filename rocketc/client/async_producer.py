@@ -288,7 +288,7 @@ class AsyncProducer(AsyncContext):
         shard        messages of one shard go into one queue, in the order of their sends
         delay_level  1 to 18, or the name of a level such as "10s": when consumers get the message
         delay        seconds until consumers get the message; for brokers of RocketMQ 5
-        deliver_at   the time of that, in ms since 1970 or as a datetime, instead of the delay
+        deliver_at   the time instead of the delay: ms since 1970, or a datetime; without a time zone, it is local time
         properties   by name; names that RocketMQ uses are refused
         flag         a number for the program's own use
         queue        the queue to use; None: the next one

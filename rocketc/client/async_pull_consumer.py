@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from rocketc.client.routes import MessageQueue
 from rocketc.client.security import Credentials, Tls
 from rocketc.client.settings import PullOptions, PullSettings, settings_of
 from rocketc.client.subscriptions import SubscriptionData, subscribe_all, subscription_of
+from rocketc.client.timed import milliseconds
 from rocketc.client.tracing import Tracer
 from rocketc.errors import AssignmentError, ClosedError
 from rocketc.read._message import Message
@@ -212,12 +214,17 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
         return self
 
     async def __anext__(self) -> Message:
+        try:
+            return (await self._next())[0]
+        except ClosedError:
+            if self._core is None:
+                raise
+            raise StopAsyncIteration from None
+
+    async def _next(self, poll: Poll | None = None) -> list[Message]:
         core = self._started()
         check_loop(self._loop)
-        try:
-            return (await core.poll(None, 1))[0]
-        except ClosedError:
-            raise StopAsyncIteration from None
+        return await core.poll(None, 1, poll)
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
         """Return no messages of these queues until resume(). Those that were pulled wait, too: RocketMQ returns them.
@@ -278,14 +285,14 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
         """Ask for the offset after the last message of any queue."""
         return await (await self._asking(queue)).member.max_offset(queue)
 
-    async def offset_for_timestamp(self, queue: MessageQueue, timestamp: int) -> int:
+    async def offset_for_timestamp(self, queue: MessageQueue, timestamp: int | datetime) -> int:
         """Ask for the offset of the first message of any queue that was stored at or after a time.
 
-        timestamp  ms since 1970; without such a message, the offset after the last one. A broker of 4.x may return the
-                   message before
+        timestamp  ms since 1970, or a datetime; without a time zone, it is local time
+        Without such a message, it is the offset after the last one. A broker of 4.x may return the message before.
         """
-        _number("timestamp", timestamp)
-        return await (await self._asking(queue)).member.search_offset(queue, timestamp)
+        at = milliseconds("timestamp", timestamp)
+        return await (await self._asking(queue)).member.search_offset(queue, at)
 
     async def _asking(self, queue: MessageQueue) -> PullCore:
         core = self._opened()
@@ -306,6 +313,11 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         await self._close(is_failed=kind is not None)
+
+    @property
+    def _state(self) -> str:
+        core = self._core
+        return "not started" if core is None else "closed" if core.is_closed else "open"
 
     def _check_not_started(self) -> None:
         if self._core is not None:

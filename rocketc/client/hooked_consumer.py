@@ -15,6 +15,7 @@ from rocketc.remoting.command import Command
 if TYPE_CHECKING:
     from rocketc.client.access import Access
     from rocketc.client.hooks import Hooks
+    from rocketc.client.loop_thread import LoopThread
     from rocketc.client.tracing import Tracer
 
 
@@ -24,6 +25,16 @@ class HookedConsumer(ABC):
     _access: Access
     _hooks: Hooks
     _tracer: Tracer | None  # stays after close(), which writes the last traces
+
+    group: str
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.group}, name server {';'.join(self._access.addresses)}, {self._state}>"
+
+    @property
+    @abstractmethod
+    def _state(self) -> str:
+        """What repr() says: not started, open or closed."""
 
     @property
     def dropped_traces(self) -> int:
@@ -59,3 +70,14 @@ class HookedConsumer(ABC):
     @abstractmethod
     def _check_not_started(self) -> None:
         """Raise ClosedError after start()."""
+
+
+def state_of(thread: LoopThread | None, is_closed: bool) -> str:
+    """Return the state of a consumer on the thread of the clients.
+
+    >>> state_of(None, False), state_of(None, True)
+    ('not started', 'closed')
+    """
+    if is_closed or (thread is not None and not thread.is_here):  # a forked child cannot use it
+        return "closed"
+    return "not started" if thread is None else "open"

@@ -7,13 +7,14 @@ import contextlib
 import ssl
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocketc.client.async_pull_consumer import AsyncPullConsumer
 from rocketc.client.contexts import Context
 from rocketc.client.counts import ConsumerCounts
-from rocketc.client.hooked_consumer import HookedConsumer
+from rocketc.client.hooked_consumer import HookedConsumer, state_of
 from rocketc.client.loop_thread import LoopThread, check_caller, end_dropped, give_back_loop, shared_loop
 from rocketc.client.pull_core import Poll
 from rocketc.client.routes import MessageQueue
@@ -24,7 +25,7 @@ from rocketc.errors import ClosedError
 from rocketc.read._message import Message
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class PullConsumer(HookedConsumer, Context):
                 for message in consumer.poll(): ...
 
     group, name_server, topics, sql, credentials, tls, options  see AsyncPullConsumer; it also says what is committed
+    It is also an iterator of single messages: `for message in consumer`.
     Methods raise ClosedError before start(), after close(), and in a forked child. Threads may share it; then use
     auto_commit=False, because a poll() means that its caller has finished the messages of all earlier ones.
 
@@ -148,13 +150,28 @@ class PullConsumer(HookedConsumer, Context):
         max_records  the most; None: pull_batch_size
         Ctrl-C ends it, and the next poll() returns the messages.
         """
+        return self._polled(lambda poll: self._consumer._poll(timeout, max_records, poll))
+
+    def _polled(self, begin: Callable[[Poll], Coroutine[Any, Any, list[Message]]]) -> list[Message]:
         thread, poll = self._opened(), Poll()
         try:
-            return thread.run(self._consumer._poll(timeout, max_records, poll))
+            return thread.run(begin(poll))
         except BaseException:
             with contextlib.suppress(ClosedError):
                 thread.call(lambda: self._consumer._give_back(poll))
             raise
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        """Wait for the next message: a poll() of one. The iteration ends when another thread calls close()."""
+        try:
+            return self._polled(self._consumer._next)[0]
+        except ClosedError:
+            if not self._is_closed:
+                raise
+            raise StopIteration from None
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
         """Return no messages of these queues until resume(). See AsyncPullConsumer.pause()."""
@@ -192,7 +209,7 @@ class PullConsumer(HookedConsumer, Context):
         """Ask for the offset after the last message of any queue."""
         return self._run(self._consumer.max_offset(queue))
 
-    def offset_for_timestamp(self, queue: MessageQueue, timestamp: int) -> int:
+    def offset_for_timestamp(self, queue: MessageQueue, timestamp: int | datetime) -> int:
         """Ask for the offset of the first message that was stored at or after a time. See AsyncPullConsumer."""
         return self._run(self._consumer.offset_for_timestamp(queue, timestamp))
 
@@ -218,6 +235,10 @@ class PullConsumer(HookedConsumer, Context):
                 thread.run(self._consumer._close(is_failed))
             finally:
                 give_back_loop(thread)
+
+    @property
+    def _state(self) -> str:
+        return state_of(self._thread, self._is_closed)
 
     def _check_not_started(self) -> None:
         if not self._is_new():

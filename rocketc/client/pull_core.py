@@ -91,6 +91,10 @@ class PullCore:
         return int(self._access.clock() * 1000)
 
     @property
+    def is_closed(self) -> bool:
+        return self._instance.is_closed
+
+    @property
     def client_id(self) -> str:
         return self._instance.client_id
 

@@ -15,7 +15,7 @@ from rocketc.client.access import Access, access_to, check_consumer_group
 from rocketc.client.concurrent_service import ConcurrentService, Listener
 from rocketc.client.contexts import Context
 from rocketc.client.counts import ConsumerCounts
-from rocketc.client.hooked_consumer import HookedConsumer
+from rocketc.client.hooked_consumer import HookedConsumer, state_of
 from rocketc.client.hooks import Hooks
 from rocketc.client.loop_thread import LoopThread, check_caller, end_dropped, give_back_loop, shared_loop
 from rocketc.client.orderly_context import OrderlyContext
@@ -179,6 +179,10 @@ class PushConsumer(HookedConsumer, Context):
         """Raise SubscriptionError if a subscribe() has not got its function."""
         for topic in sorted(self._without_listener):
             raise SubscriptionError(_without_listener(topic))
+
+    @property
+    def _state(self) -> str:
+        return state_of(self._thread, self._is_closed)
 
     def _check_not_started(self) -> None:
         if self._thread is not None or self._is_closed:

@@ -43,13 +43,25 @@ def timer_property(delay: float | None, deliver_at: int | datetime.datetime | No
         if delay == int(delay):
             return {TIMER_DELAY_SEC: str(int(delay))}
         return {TIMER_DELAY_MS: str(round(delay * 1000))}
-    if isinstance(deliver_at, datetime.datetime):
-        deliver_at = round(deliver_at.timestamp() * 1000)
-    if isinstance(deliver_at, bool) or not isinstance(deliver_at, int):
-        raise TypeError(f"deliver_at: expected ms since 1970 or a datetime, got {type(deliver_at).__name__}")
-    if not 0 < deliver_at <= _MOST:
-        raise IllegalMessageError(f"deliver_at: {deliver_at} is not a time in ms since 1970")
-    return {TIMER_DELIVER_MS: str(deliver_at)}
+    at = milliseconds("deliver_at", deliver_at)
+    if not 0 < at <= _MOST:
+        raise IllegalMessageError(f"deliver_at: {at} is not a time in ms since 1970")
+    return {TIMER_DELIVER_MS: str(at)}
+
+
+def milliseconds(what: str, time: object) -> int:
+    """Return a time as ms since 1970. Raises TypeError, which says what it is.
+
+    time  ms since 1970, or a datetime; without a time zone, it is local time
+
+    >>> milliseconds("timestamp", datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc))
+    1767225600000
+    """
+    if isinstance(time, datetime.datetime):
+        return round(time.timestamp() * 1000)
+    if isinstance(time, bool) or not isinstance(time, int):
+        raise TypeError(f"{what}: expected ms since 1970 or a datetime, got {type(time).__name__}")
+    return time
 
 
 def check_timers(address: str, version: int) -> None:

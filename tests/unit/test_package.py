@@ -38,6 +38,13 @@ def test_each_module_can_be_loaded_first(name):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("name", ["client", "ha", "metrics"])
+def test_a_package_is_loaded_when_it_is_used(name):
+    code = f"import rocketc, sys; assert 'rocketc.{name}' not in sys.modules; print(rocketc.{name}.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"rocketc.{name}\n"
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'rocketc' does not have an attribute 'Massage'"):
         rocketc.Massage  # noqa: B018

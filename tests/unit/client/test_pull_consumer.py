@@ -1,6 +1,7 @@
 """PullConsumer at a broker of this project: the calls of a thread, members, interruptions, and the end."""
 
 import asyncio
+import datetime
 import os
 import signal
 import threading
@@ -8,7 +9,7 @@ import time
 
 import pytest
 
-from rocketc.client import AsyncPullConsumer, MessageQueue, PullConsumer
+from rocketc.client import AsyncConsumer, AsyncPullConsumer, MessageQueue, PullConsumer, PushConsumer
 from rocketc.client.loop_thread import give_back_loop, shared_loop
 from rocketc.errors import AssignmentError, ClosedError, NotSentError, QueueOffsetError, TopicNotFoundError
 
@@ -36,6 +37,10 @@ def test_messages_and_offsets(broker, producer):
         assert queue in one.assignment() and len(one.assignment()) == len(one.fetch_message_queues("pulled"))
         assert (one.min_offset(queue), one.max_offset(queue)) == (0, 20)
         assert one.offset_for_timestamp(queue, 0) == 0
+        for zone in (None, datetime.timezone.utc):
+            now = datetime.datetime.now(zone)
+            assert one.offset_for_timestamp(queue, now - datetime.timedelta(hours=1)) == 0
+            assert one.offset_for_timestamp(queue, now + datetime.timedelta(hours=1)) == one.max_offset(queue)
         assert one.client_id
         one.seek(queue, 15)
         assert bodies(one, 5) == list(range(15, 20))
@@ -57,6 +62,40 @@ def test_messages_and_offsets(broker, producer):
     with consumer(broker, "pulled") as one:
         one.assign([queue])
         assert one.committed(queue) == 20 and one.poll(50) == []
+
+
+def test_an_iterator_of_messages(broker, producer):
+    for body in (b"0", b"1", b"2"):
+        queue = producer.send("one-by-one", body, shard="one").queue
+    with consumer(broker, "one-by-one", ["one-by-one"]) as one:
+        closing = threading.Timer(0.0, one.close)
+        seen = []
+        for message in one:
+            seen.append(int(message.body))
+            if len(seen) == 3:
+                closing.start()  # the iterator waits for a fourth message, or begins to
+        assert seen == [0, 1, 2]
+    closing.join()
+    with pytest.raises(ClosedError, match="the consumer is not started"):
+        next(consumer(broker, "one-by-one", ["one-by-one"]))
+    with consumer(broker, "one-by-one") as one:
+        assert one.committed(queue) == 3  # close() commits
+
+
+def test_the_repr_says_what_it_is_and_its_state(broker):
+    async def main():
+        for one in (AsyncPullConsumer("g", broker.name_server), AsyncConsumer("g", broker.name_server, topics=["x"])):
+            assert repr(one) == f"<{type(one).__name__} g, name server {broker.name_server}, not started>"
+            async with one:
+                assert repr(one).endswith(", open>")
+            assert repr(one).endswith(", closed>")
+
+    for one in (PullConsumer("g", broker.name_server), PushConsumer("g", broker.name_server)):
+        assert repr(one) == f"<{type(one).__name__} g, name server {broker.name_server}, not started>"
+        with one:
+            assert repr(one).endswith(", open>")
+        assert repr(one).endswith(", closed>")
+    asyncio.run(main())
 
 
 def test_topics_and_queues_before_the_start(broker, producer):

@@ -240,7 +240,11 @@ def test_wrong_arguments():
                 (lambda: one.commit([QUEUE]), TypeError, "offsets: expected a mapping, got list"),
                 (lambda: one.commit({QUEUE: None}), TypeError, "offset: expected int, got NoneType"),
                 (lambda: one.commit({"orders": 1}), TypeError, "queue: expected MessageQueue, got str"),
-                (lambda: one.offset_for_timestamp(QUEUE, "now"), TypeError, "timestamp: expected int, got str"),
+                (
+                    lambda: one.offset_for_timestamp(QUEUE, "now"),
+                    TypeError,
+                    "timestamp: expected ms since 1970 or a datetime, got str",
+                ),
                 (lambda: one.committed(0), TypeError, "queue: expected MessageQueue, got int"),
                 (lambda: one.assign([]), ValueError, "queues: at least one queue is needed"),
                 (lambda: one.assign(QUEUE), TypeError, "queues: expected a list of MessageQueue, got MessageQueue"),
