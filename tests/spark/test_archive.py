@@ -124,15 +124,13 @@ def test_folders_and_columns_are_those_of_an_export(golden: Golden, spark: Any, 
     store = golden("v533-broker").path
     rocketc.export(rocketc.scan(store), tmp_path / "exported", partition_by=("topic", "date"))
     archive(spark, store, tmp_path / "archived")
-    names = ("exported", "archived")
+    names = ("exported", "archived/data")
     folders = [
-        {str(path.parent.relative_to(tmp_path / name)) for path in tmp_path.glob(f"{name}/data/topic=*/*/*.parquet")}
+        {str(path.parent.relative_to(tmp_path / name)) for path in tmp_path.glob(f"{name}/topic=*/*/*.parquet")}
         for name in names
     ]
     assert folders[0] == folders[1] and any("%" in folder for folder in folders[0])
-    types = [
-        ds.dataset([str(path) for path in tmp_path.glob(f"{name}/data/topic=*/*/*.parquet")]).schema for name in names
-    ]
+    types = [ds.dataset([str(path) for path in tmp_path.glob(f"{name}/topic=*/*/*.parquet")]).schema for name in names]
     assert types[0] == types[1]
     frame = read_archive(spark, tmp_path / "archived")
     assert frame.columns == [*rocketc.COLUMN_NAMES, "date"]
@@ -267,7 +265,11 @@ def test_a_folder_that_is_not_an_archive_is_refused(golden: Golden, spark: Any, 
         (rocketc.StoreIOError, "Not a directory", lambda: archive(spark, store, tmp_path / "x")),
         (ValueError, "one contains the other", lambda: archive(spark, store, store / "archive")),
         (ValueError, "files are named by their physical offset", lambda: archive(spark, tmp_path / "x", target)),
-        (ValueError, r"columns=.*made with \['topic', 'body'\]", lambda: archive(spark, store, target)),
+        (
+            ValueError,
+            r"columns=.*made with \['topic', 'body'\]",
+            lambda: archive(spark, store, target, columns=["topic"]),
+        ),
         (ValueError, "topics=", lambda: archive(spark, store, target, columns=["topic", "body"], topics="a")),
         (ValueError, "unknown column 'nope'; the columns are", lambda: archive(spark, store, target, columns=["nope"])),
         (ValueError, "max_bytes=0", lambda: archive(spark, store, target, max_bytes=0)),
