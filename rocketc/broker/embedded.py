@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -117,6 +118,7 @@ class Broker:
                 from rocketc.broker.in_thread import BrokerThread  # late: it loads the broker
 
                 self._engine = BrokerThread(self._root, self._config, self._store_config, self._namesrv_port)
+            _close_at_exit()
             _open.add(self)
 
     def close(self) -> None:
@@ -320,5 +322,10 @@ def _close_all() -> None:
             broker.close()
 
 
+@functools.cache
+def _close_at_exit() -> None:
+    """Have open brokers closed at exit, before the store closes its files: handlers run in the reverse order."""
+    atexit.register(_close_all)
+
+
 os.register_at_fork(after_in_child=_forked)
-atexit.register(_close_all)

@@ -90,7 +90,12 @@ def _shown(topics: Topics) -> str:
 
 
 def note_change(group: str, before: SubscriptionData | None, after: SubscriptionData) -> None:
-    """Warn if a call replaces the expression of a topic: it may have been meant as a second one."""
+    """Warn if a call replaces the expression of a topic: it may have been meant as a second one.
+
+    before  of the topic; None: there was none
+
+    >>> note_change("billing", None, SubscriptionData("orders", "web"))
+    """
     if before is not None and before.meaning != after.meaning:
         _log.warning(
             "%s: the subscription of topic %s was %s, and is %s from now on: a topic has one expression",

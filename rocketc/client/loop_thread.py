@@ -304,6 +304,15 @@ def end_dropped(kind: str, group: str, thread: LoopThread, close: Callable[[], C
 
     kind, group  name the client
     close        of the client; it is run on the loop, and nothing waits for it
+
+    >>> async def close():
+    ...     pass
+    >>> loop = shared_loop()
+    >>> with warnings.catch_warnings(record=True) as found:
+    ...     warnings.simplefilter("always")
+    ...     end_dropped("producer", "shop", loop, close)
+    >>> print(found[0].message)
+    the producer of group shop was never closed, so it ends now: use `with`, or keep it and call close()
     """
     if not thread.is_here:
         return  # the parent of this process has it

@@ -72,6 +72,9 @@ class Reader:
                 raise one
         return self.names
 
+    async def matching(self, patterns):
+        return [name for name in await self.topics() if any(one.fullmatch(name) for one in patterns)]
+
     async def find(self, topic):
         return self.routes.get(topic)
 

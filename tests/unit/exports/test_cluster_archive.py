@@ -24,6 +24,7 @@ from rocketc.exports import archive_target
 from rocketc.exports.archive_queues import QueueDamage, Reached, Round
 from rocketc.exports.archive_target import Commit, Target
 from rocketc.exports.cluster_archive import ArchiveCommits, ClusterArchive
+from rocketc.tables.topics import TopicConfig
 
 
 @pytest.fixture
@@ -131,6 +132,11 @@ def test_columns_and_folders_are_those_of_an_export(broker, producer, tmp_path):
     assert ds.dataset([str(path)]).to_table().column_names == ["body"]
 
 
+async def widened(broker, topic, queues):
+    async with Admin(broker.name_server) as admin:
+        await admin.create_topic(TopicConfig(topic, queues, queues))
+
+
 def test_wildcards_new_topics_and_new_queues_while_it_follows(broker, producer, tmp_path):
     import re
 
@@ -141,7 +147,7 @@ def test_wildcards_new_topics_and_new_queues_while_it_follows(broker, producer, 
     assert archive.stage() is None
     send(producer, "orders2", range(3))
     send(producer, "later", range(2))
-    broker.topics.create("orders", 4)
+    asyncio.run(widened(broker, "orders", 4))
     with Producer("shop", broker.name_server) as other:  # knows the new queues
         send(other, "orders", range(4, 40))
     report = run(archive)
