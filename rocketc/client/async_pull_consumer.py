@@ -214,6 +214,8 @@ class AsyncPullConsumer(HookedConsumer, AsyncContext):
         return self
 
     async def __anext__(self) -> Message:
+        if self._core is not None:
+            check_loop(self._loop)
         try:
             return (await self._next())[0]
         except ClosedError:

@@ -45,6 +45,8 @@ def _checked_range(topic: str, queue: int | None, given: Any) -> Any:
     if not isinstance(given, Sequence) or len(given) != 2:
         return given
     begin, end = given
+    if any(isinstance(number, int) and abs(number) >> 63 for number in (queue, begin, end)):
+        return given  # as above
     where = f"offsets: topic {topic!r}, {'other queues' if queue is None else f'queue {queue}'}"
     if isinstance(begin, int) and begin < 0 and begin != _FIRST:
         raise ValueError(f"{where}: begin is {begin}; it must be 0 or more, or {_FIRST} for the first message")

@@ -374,7 +374,7 @@ def delete_before(env, phy_offset):
     env.store.delete_before(phy_offset)
 
 
-@call("queues", "perm", said=("queues", "queue_nums", "perm"))
+@call("queues", "perm", none=True, said=("queues", "queue_nums", "perm"))
 def create_topic(env, **given):
     env.store.create_topic("new", **given)
 

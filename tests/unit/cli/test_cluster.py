@@ -41,9 +41,11 @@ def url(broker):
 
 
 def without_file(text):
+    """The messages without what only files have, and only clusters."""
     lines = [json.loads(line) for line in text.splitlines()]
     for line in lines:
         line.pop("file", None)
+        line.pop("brokerName", None)
     return lines
 
 

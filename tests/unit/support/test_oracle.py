@@ -71,6 +71,7 @@ def test_decodes_the_vector(name):
     expected = {
         "topic": "TopicTest",
         "queueId": 3,
+        "brokerName": None,
         "queueOffset": 5,
         "physicalOffset": 0,
         "storeTimestamp": 1700000000123,
