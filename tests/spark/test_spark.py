@@ -27,8 +27,8 @@ pytestmark = [
 
 Golden = Callable[[str], stores.GoldenStore]
 
-NAMES = """topic queue_id broker_name queue_offset phy_offset store_time born_time keys tags body properties msg_id flag sys_flag
-    reconsume_times body_crc born_host store_host prepared_transaction_offset store_size file"""
+NAMES = """topic queue_id broker_name queue_offset phy_offset store_time born_time keys tags body properties msg_id flag
+    sys_flag reconsume_times body_crc born_host store_host prepared_transaction_offset store_size file"""
 VALUES = attrgetter(*NAMES.split())
 
 
