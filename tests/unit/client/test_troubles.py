@@ -4,6 +4,8 @@ import contextlib
 import logging
 import time
 
+import pytest
+
 import rocketc
 from rocketc.client import Producer, PushConsumer
 from rocketc.client.troubles import Troubles
@@ -30,6 +32,7 @@ def test_once_until_it_works_again(caplog):
     ]
 
 
+@pytest.mark.long  # another process may take the ports meanwhile
 def test_an_outage_is_a_few_lines(tmp_path, caplog):
     """A group with 16 queues, whose broker is away for seconds: each queue logged a line a second."""
     settings = {"process": True, "default_topic_queue_nums": 16}
