@@ -37,10 +37,11 @@ struct connection {
     uint8_t *rest;      /* these bytes */
     uint64_t sent, got; /* frames */
     int64_t *at;        /* ns when each frame in flight was sent, by number modulo the window */
+    size_t cut;         /* flood, crowd: bytes of the frame that was written in part */
     int64_t offset;     /* held: queue offset of its pull */
 };
 
-static uint32_t latencies[SLOTS], refusals[SLOTS]; /* refusals: flood, of the answers with code 2 alone */
+static uint32_t latencies[SLOTS], refusals[SLOTS]; /* refusals: flood, crowd, of the answers with code 2 alone */
 static uint8_t *input;
 
 static void die(const char *what)
@@ -408,79 +409,112 @@ static int code_of(const uint8_t *frame)
     return 0;
 }
 
+/* Senders whose sockets may be full: flood() and crowd(). */
+struct senders {
+    struct connection *all;
+    int count, poll;
+    uint64_t window;            /* frames in flight on a connection, at most */
+    const uint8_t *file;
+    size_t size, kinds;         /* of a frame; frames of the file */
+    uint64_t sent, got, counts[3];  /* frames of all; answers by code */
+    int64_t last;               /* ns when the last answers came */
+};
+
+static struct senders connect_all(int port, const char *path, int connections, uint64_t window)
+{
+    size_t all;
+    uint8_t *file = read_file(path, &all);
+    struct senders s = {.count = connections, .window = window, .file = file, .poll = epoll_create1(0)};
+    s.size = big_endian(file) + 4UL, s.kinds = all / s.size;
+    s.all = calloc((size_t)connections, sizeof *s.all);
+    for (struct connection *c = s.all; c < s.all + connections; c++) {
+        c->fd = connect_to(port);
+        c->at = calloc(window, sizeof *c->at);
+        fcntl(c->fd, F_SETFL, O_NONBLOCK);
+        watch(s.poll, c->fd, c);
+    }
+    return s;
+}
+
+/* Frames that may be written to a connection in one run, which does not pass the end of the file: `run` at most. */
+static uint64_t run_of(const struct senders *s, const struct connection *c, uint64_t run)
+{
+    uint64_t left = s->kinds - c->sent % s->kinds;
+    return run < left ? run : left;
+}
+
+/* Write the rest of the frame that was cut, and further frames: `run` in all, or what the socket takes. */
+static void send_run(struct senders *s, struct connection *c, uint64_t run, int64_t at)
+{
+    ssize_t n = write(c->fd, s->file + c->sent % s->kinds * s->size + c->cut, run * s->size - c->cut);
+    if (n < 0 && errno != EAGAIN)
+        die("write");
+    size_t bytes = (n > 0 ? (size_t)n : 0) + c->cut, whole = bytes / s->size;
+    c->cut = bytes % s->size;
+    for (size_t k = 0; k < whole; k++)
+        c->at[(c->sent + k) % s->window] = at;
+    c->sent += whole;
+    s->sent += whole;
+}
+
+/* Wait for answers, for some ms at most, and note them. unit: ns of a slot are 100 times this */
+static void take_answers(struct senders *s, int ms, int unit)
+{
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(s->poll, events, EVENTS, ms);
+    for (int e = 0; e < n; e++) {
+        struct connection *c = events[e].data.ptr;
+        memcpy(input, c->rest, c->have);
+        ssize_t r = read(c->fd, input + c->have, ROOM - c->have);
+        if (r <= 0)
+            die("read");
+        size_t end = c->have + (size_t)r, p = 0;
+        s->last = now();
+        while (end - p >= 8 && end - p >= big_endian(input + p) + 4UL) {
+            int code = code_of(input + p);
+            int64_t took = (s->last - c->at[c->got++ % s->window]) / unit;
+            s->counts[code]++;
+            note(took);
+            if (code == 2)
+                note_in(refusals, took);
+            s->got++;
+            p += big_endian(input + p) + 4UL;
+        }
+        c->have = end - p;
+        if ((c->rest = realloc(c->rest, c->have + 1)) == NULL)
+            die("memory");
+        memcpy(c->rest, input + p, c->have);
+    }
+}
+
 /* Send frames at a rate for some seconds, in turn on all connections, then wait for the answers that are still due.
  * What a socket does not take is late: it is sent when the socket has room, and counted in `late` at the end. A latency
  * is from the write of a frame to an answer on its connection; answers may pass each other within one read event. */
 static int flood(int port, const char *path, int connections, double rate, double seconds)
 {
-    size_t all;
-    uint8_t *file = read_file(path, &all);
-    size_t size = big_endian(file) + 4UL, kinds = all / size;
-    struct connection *c = calloc((size_t)connections, sizeof *c);
-    uint64_t sent = 0, got = 0, counts[3] = {0};
-    const uint64_t window = 1 << 20; /* frames in flight on a connection, at most */
-    size_t *cut = calloc((size_t)connections, sizeof *cut); /* bytes of the frame that was written in part */
-    int poll = epoll_create1(0);
-    for (int i = 0; i < connections; i++) {
-        c[i].fd = connect_to(port);
-        c[i].at = calloc(window, sizeof *c[i].at);
-        fcntl(c[i].fd, F_SETFL, O_NONBLOCK);
-        watch(poll, c[i].fd, &c[i]);
-    }
+    const int unit = 10; /* so that 4 s have slots */
+    struct senders s = connect_all(port, path, connections, 1 << 20);
     double used = cpu();
-    int64_t start = now(), last = start, heard = start;
-    struct epoll_event events[EVENTS];
+    int64_t start = s.last = now();
     while (1) {
         int64_t at = now();
         double elapsed = 1e-9 * (double)(at - start);
         uint64_t due = (uint64_t)(rate * (elapsed < seconds ? elapsed : seconds));
-        for (int i = 0; elapsed < seconds && i < connections && sent < due; i++) {
-            uint64_t run = (due - sent + (uint64_t)connections - 1) / (uint64_t)connections, from = c[i].sent % kinds;
-            run = run < kinds - from ? run : kinds - from;
-            if (c[i].sent - c[i].got + run > window)
-                continue;
-            ssize_t n = write(c[i].fd, file + from * size + cut[i], run * size - cut[i]);
-            if (n < 0 && errno != EAGAIN)
-                die("write");
-            size_t whole = ((n > 0 ? (size_t)n : 0) + cut[i]) / size;
-            cut[i] = ((n > 0 ? (size_t)n : 0) + cut[i]) % size;
-            for (size_t k = 0; k < whole; k++)
-                c[i].at[(c[i].sent + k) % window] = at;
-            c[i].sent += whole;
-            sent += whole;
+        for (int i = 0; elapsed < seconds && i < connections && s.sent < due; i++) {
+            struct connection *c = &s.all[i];
+            uint64_t run = run_of(&s, c, (due - s.sent + (uint64_t)connections - 1) / (uint64_t)connections);
+            if (c->sent - c->got + run <= s.window)
+                send_run(&s, c, run, at);
         }
-        int n = epoll_wait(poll, events, EVENTS, elapsed < seconds ? 1 : 100);
-        for (int e = 0; e < n; e++) {
-            struct connection *one = events[e].data.ptr;
-            memcpy(input, one->rest, one->have);
-            ssize_t r = read(one->fd, input + one->have, ROOM - one->have);
-            if (r <= 0)
-                die("read");
-            size_t end = one->have + (size_t)r, p = 0;
-            last = heard = now();
-            while (end - p >= 8 && end - p >= big_endian(input + p) + 4UL) {
-                int code = code_of(input + p);
-                int64_t took = (last - one->at[one->got++ % window]) / 10; /* so that 4 s have slots */
-                counts[code]++;
-                note(took);
-                if (code == 2)
-                    note_in(refusals, took);
-                got++;
-                p += big_endian(input + p) + 4UL;
-            }
-            one->have = end - p;
-            if ((one->rest = realloc(one->rest, one->have + 1)) == NULL)
-                die("memory");
-            memcpy(one->rest, input + p, one->have);
-        }
-        if (elapsed >= seconds && (got == sent || now() - heard > 5000000000LL))
+        take_answers(&s, elapsed < seconds ? 1 : 100, unit);
+        if (elapsed >= seconds && (s.got == s.sent || now() - s.last > 5000000000LL))
             break;
     }
     printf("{\"seconds\": %.6f, \"offered\": %.0f, \"sent\": %lu, \"ok\": %lu, \"busy\": %lu, \"p50_us\": %.1f, "
            "\"p99_us\": %.1f, \"busy_p50_us\": %.1f, \"busy_p99_us\": %.1f, \"own_cpu\": %.3f}\n",
-           1e-9 * (double)(last - start), rate * seconds, sent, counts[0], counts[2], 10 * quantile(0.5),
-           10 * quantile(0.99), 10 * quantile_of(refusals, 0.5), 10 * quantile_of(refusals, 0.99), cpu() - used);
-    return got == sent ? 0 : 1;
+           1e-9 * (double)(s.last - start), rate * seconds, s.sent, s.counts[0], s.counts[2], unit * quantile(0.5),
+           unit * quantile(0.99), unit * quantile_of(refusals, 0.5), unit * quantile_of(refusals, 0.99), cpu() - used);
+    return s.got == s.sent ? 0 : 1;
 }
 
 /* Keep a window of frames in flight on each connection, whatever the answers are; then wait for those that are due. A
@@ -488,67 +522,23 @@ static int flood(int port, const char *path, int connections, double rate, doubl
  * the end of the sends to the last answer. */
 static int crowd(int port, const char *path, int connections, uint64_t window, double seconds)
 {
-    size_t all;
-    uint8_t *file = read_file(path, &all);
-    size_t size = big_endian(file) + 4UL, kinds = all / size;
-    struct connection *c = calloc((size_t)connections, sizeof *c);
-    size_t *cut = calloc((size_t)connections, sizeof *cut); /* bytes of the frame that was written in part */
-    uint64_t sent = 0, got = 0, counts[3] = {0};
-    int poll = epoll_create1(0);
-    for (int i = 0; i < connections; i++) {
-        c[i].fd = connect_to(port);
-        c[i].at = calloc(window, sizeof *c[i].at);
-        fcntl(c[i].fd, F_SETFL, O_NONBLOCK);
-        watch(poll, c[i].fd, &c[i]);
-    }
+    const int unit = 100; /* so that 40 s have slots */
+    struct senders s = connect_all(port, path, connections, window);
     double used = cpu();
-    int64_t start = now(), last = start, end_at = start + (int64_t)(1e9 * seconds);
-    struct epoll_event events[EVENTS];
-    while (1) {
-        int64_t at = now();
-        for (int i = 0; i < connections; i++) {
-            uint64_t run = window - (c[i].sent - c[i].got), from = c[i].sent % kinds;
-            run = run < kinds - from ? run : kinds - from;
-            run = at < end_at ? run : cut[i] > 0;
-            if (run == 0)
-                continue;
-            ssize_t n = write(c[i].fd, file + from * size + cut[i], run * size - cut[i]);
-            if (n < 0 && errno != EAGAIN)
-                die("write");
-            size_t whole = ((n > 0 ? (size_t)n : 0) + cut[i]) / size;
-            cut[i] = ((n > 0 ? (size_t)n : 0) + cut[i]) % size;
-            for (size_t k = 0; k < whole; k++)
-                c[i].at[(c[i].sent + k) % window] = at;
-            c[i].sent += whole;
-            sent += whole;
+    int64_t start = s.last = now(), end_at = start + (int64_t)(1e9 * seconds), at;
+    do {
+        at = now();
+        for (struct connection *c = s.all; c < s.all + connections; c++) {
+            uint64_t run = at < end_at ? run_of(&s, c, window - (c->sent - c->got)) : c->cut > 0;
+            if (run > 0)
+                send_run(&s, c, run, at);
         }
-        int n = epoll_wait(poll, events, EVENTS, 1);
-        for (int e = 0; e < n; e++) {
-            struct connection *one = events[e].data.ptr;
-            memcpy(input, one->rest, one->have);
-            ssize_t r = read(one->fd, input + one->have, ROOM - one->have);
-            if (r <= 0)
-                die("read");
-            size_t end = one->have + (size_t)r, p = 0;
-            last = now();
-            while (end - p >= 8 && end - p >= big_endian(input + p) + 4UL) {
-                counts[code_of(input + p)]++;
-                note((last - one->at[one->got++ % window]) / 100); /* so that 40 s have slots */
-                got++;
-                p += big_endian(input + p) + 4UL;
-            }
-            one->have = end - p;
-            if ((one->rest = realloc(one->rest, one->have + 1)) == NULL)
-                die("memory");
-            memcpy(one->rest, input + p, one->have);
-        }
-        if (at >= end_at && (got == sent || at - end_at > WAIT_S * 1000000000LL))
-            break;
-    }
+        take_answers(&s, 1, unit);
+    } while (at < end_at || (s.got < s.sent && at - end_at <= WAIT_S * 1000000000LL));
     printf("{\"seconds\": %.6f, \"sent\": %lu, \"ok\": %lu, \"busy\": %lu, \"left\": %lu, \"after_s\": %.3f, "
            "\"p50_us\": %.1f, \"p99_us\": %.1f, \"own_cpu\": %.3f}\n",
-           1e-9 * (double)(last - start), sent, counts[0], counts[2], sent - got, 1e-9 * (double)(last - end_at),
-           100 * quantile(0.5), 100 * quantile(0.99), cpu() - used);
+           1e-9 * (double)(s.last - start), s.sent, s.counts[0], s.counts[2], s.sent - s.got,
+           1e-9 * (double)(s.last - end_at), unit * quantile(0.5), unit * quantile(0.99), cpu() - used);
     return 0;
 }
 

@@ -341,8 +341,7 @@ class Consumer:
             try:
                 yield item
             except BaseException:
-                with contextlib.suppress(ClosedError):
-                    self.nack(item)
+                self._abandon(item)
                 raise
             self.ack(item)
 
@@ -365,10 +364,14 @@ class Consumer:
             try:
                 yield item
             except BaseException:
-                with contextlib.suppress(ClosedError):
-                    self.nack(item)
+                self._abandon(item)
                 raise
             self.ack(item)
+
+    def _abandon(self, item: Item) -> None:
+        """Give up an item whose loop has ended. If the queue is closed, it is delivered again anyway."""
+        with contextlib.suppress(ClosedError):
+            self.nack(item)
 
     def __repr__(self) -> str:
         return f"<rocketc.{type(self).__name__} {self._store.path!r}, topic {self.topic!r}, group {self.group!r}>"

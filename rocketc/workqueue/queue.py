@@ -346,15 +346,19 @@ class Queue(Consumer):
         """Reserve room for one message; return None if there is none. Raises ClosedError."""
         self._check_open()
         with self._lock:
-            if self._waiting() + self._promised >= self.maxsize:
+            if not self._has_room():
                 return None
             self._promised += 1
             return True
 
+    def _has_room(self) -> bool:
+        """Whether there is room for one message. The caller holds the lock."""
+        return self._waiting() + self._promised < self.maxsize
+
     def _wait_for_some_room(self) -> None:
         """Wait for room, for a moment at most."""
         with self._lock:
-            if self._waiting() + self._promised >= self.maxsize:
+            if not self._has_room():
                 self._wait_for_fewer(CHECK_SECONDS)
 
 
