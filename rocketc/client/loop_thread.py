@@ -207,6 +207,13 @@ class LoopThread:
     def leave(self) -> None:
         """End the thread of a client that nothing has closed, because the process ends."""
         if self.is_here and not self.is_current:
+            unfinished = sum(isinstance(one, FutureEnd) for one in list(self._pending))
+            if unfinished:
+                _log.warning(
+                    "the program ends while %d messages of send_async() are without a result: they may not be sent; "
+                    "close the producer, or use `with`",
+                    unfinished,
+                )  # fmt: skip
             self._patience = 0.0
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._stop)

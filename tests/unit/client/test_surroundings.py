@@ -346,6 +346,30 @@ def test_the_end_of_a_program_with_open_clients(broker, last, code):
     assert time.monotonic() - began < 45, "it does not wait for the listener"
 
 
+UNSENT = """
+import os, signal
+from rocketc.client import Producer
+producer = Producer("shop", NAME_SERVER)
+producer.start()
+producer.send("unsent", b"one")
+os.kill({}, signal.SIGSTOP)
+for _ in range(10):
+    producer.send_async("unsent", b"one")
+logging.getLogger("rocketc").handlers.pop(0)    # of the test: what remains is the handler of last resort
+"""
+
+
+def test_a_program_that_ends_says_what_may_be_unsent():
+    with rocketc.Broker(process=True) as broker:
+        pid = broker._engine._process.pid
+        try:
+            code, out, err = program(broker, UNSENT.format(pid))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert (code, out) == (0, "")
+    assert "WARNING rocketc.client: the program ends while 10 messages of send_async() are without a result" in err
+
+
 WAITS = """
 from rocketc.client import PushConsumer
 with PushConsumer("waits", NAME_SERVER) as consumer:
