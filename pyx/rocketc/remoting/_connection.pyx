@@ -172,7 +172,6 @@ cdef class ConnectionCore(Flow):
             self._flush(True)
         elif self._drained is not None:
             self._note_drained()
-        self._is_serving = False
         if self._decoder.has_frame():
             if self._may_process():
                 self._enter_queue()
