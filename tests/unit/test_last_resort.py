@@ -94,6 +94,7 @@ FAILS = """
     {setup}
     tries = threading.Semaphore(0)
     with rocketc.Broker() as broker, Producer("shop", broker.name_server) as shop:
+        broker.topics.create("orders")
         with PushConsumer("billing", broker.name_server, max_reconsume_times=0) as consumer:
             @consumer.subscribe("orders")
             def on_order(message):
